@@ -113,6 +113,7 @@ class Reason(StrEnum):
     WITHDRAWN = "WITHDRAWN"  #: it waited for a device that did not become free; not counted
     HOST_LOST = "HOST_LOST"  #: the GPU host stopped responding
     NOT_ON_HOST = "NOT_ON_HOST"  #: its host lacks a data set or program; not counted
+    DATA_ERROR = "DATA_ERROR"  #: a declared data set is gone, or has changed; not tried again
     DEVICE_BAD = "DEVICE_BAD"  #: the device failed its health check
     RESERVATION_EXPIRED = "RESERVATION_EXPIRED"  #: granted, but not staged in time
     NO_OBJECT = "NO_OBJECT"  #: a foreign function did not write its object during the lease

@@ -323,6 +323,7 @@ class EndReason(StrEnum):
     HOST_LOST = "HOST_LOST"  #: its host was silent for host_lost_s
     HOST_RESTARTED = "HOST_RESTARTED"  #: the host came back with a new incarnation
     DEVICE_BAD = "DEVICE_BAD"
+    DATA_ERROR = "DATA_ERROR"  #: a data set that it needs is gone, or is not the declared one
     PREEMPTED = "PREEMPTED"  #: it was preemptible, and a request of higher priority needed it
     WITHDRAWN = "WITHDRAWN"  #: it was granted ahead, and its shares did not become free for it
 

@@ -225,9 +225,13 @@ def asked_of(function: Function) -> Request:
     """
     if function.gpu is None:
         return Request(count=0)
+    return function.gpu.request if function.in_lambda else request_on_host(function)
+
+
+def request_on_host(function: Function) -> Request:
+    """The request of an attempt on a host, of a function with a device."""
+    assert function.gpu is not None, "it has a device"
     asked = function.gpu.request
-    if function.in_lambda:
-        return asked
     needed = (name for name in function.host.programs if name not in asked.programs)
     return replace(asked, programs=(*asked.programs, *needed))
 

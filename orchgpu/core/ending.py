@@ -30,11 +30,14 @@ _REASON_OF_END = {
     EndReason.HOST_LOST: Reason.HOST_LOST,
     EndReason.HOST_RESTARTED: Reason.HOST_LOST,
     EndReason.DEVICE_BAD: Reason.DEVICE_BAD,
+    EndReason.DATA_ERROR: Reason.DATA_ERROR,
     EndReason.PREEMPTED: Reason.PREEMPTED,
     EndReason.WITHDRAWN: Reason.WITHDRAWN,
 }
 #: Ends after which Lambda's own failure record may still explain more.
 _WORTH_WAITING = (EndReason.SESSION_LOST, EndReason.CAP, EndReason.DONE, EndReason.RELEASED, None)
+#: Failures that another attempt would meet again.
+_FINAL = (Reason.SECRET_ERROR, Reason.DATA_ERROR)
 #: Outcomes that an operator may want to run again: they leave a dead-letter copy.
 DEAD_LETTERED = ("FAILED", "REJECTED")
 NON_RETRYABLE_TRIES_MAX = 5  #: this many refusals of a read or a request end the job
@@ -103,7 +106,7 @@ def report_read(context: Context, job: Job, event: on.ReportRead) -> list[do.Act
     if job.withdrawn or job.end_reason is EndReason.PREEMPTED:
         return _again(job, Reason.WITHDRAWN if job.withdrawn else Reason.PREEMPTED)
     failure = _failure(job, event.report)
-    if failure.reason is Reason.SECRET_ERROR:  # repeating the attempt changes nothing
+    if failure.reason in _FINAL:
         return conclude(job, JobState.FAILED, failure, event.wall_s)
     if failure.reason is Reason.NOT_ON_HOST:
         lacked = newly_lacked(

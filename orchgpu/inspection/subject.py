@@ -8,10 +8,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from contract.secrets.reference import SecretReference, parse_reference
 from corekit.errors import AppError
 from corekit.values import replace
-from fdl.model import Function, Gpu, Iam, Intermediate, Job, Lambda, Path, Queue, Storage, Vpc
+from fdl.model import (
+    DEFAULT_RUNTIME,
+    Function,
+    Gpu,
+    Iam,
+    Intermediate,
+    Job,
+    Lambda,
+    Path,
+    Queue,
+    Storage,
+    Vpc,
+)
 from fdl.notified import Notified
 from fdl.plan.resources import DeployTarget
 from fdl.plan.secrets import deployed_secrets
+from orchgpu.core.execution import Place
 from orchgpu.core.function import Function as Served
 from orchgpu.core.notify import Target
 from orchgpu.core.runs.workflow import Workflow
@@ -34,12 +47,13 @@ def declared(function: Function, place: DeployTarget, boto3: str, read: Read) ->
 
 
 def deployed(served: Served, read: Read, workflow: Workflow | None = None) -> Inspected:
-    """A deployed function, by its record and Lambda's settings. Raises AppError.
+    """A deployed function, by its record and Lambda's settings, if it is there. Raises AppError.
 
     `workflow`: whose step it is: the orchestrator's role needs its queues and the objects of its
     runs, too.
     """
-    answer = _configuration(served.name, read)
+    in_lambda = served.execution != Place.HOST
+    answer = _configuration(served.name, read) if in_lambda else _on_host(served)
     function = _declaration(served, answer)
     if workflow is not None:
         runs_place = Path(bucket=workflow.bucket)
@@ -49,7 +63,19 @@ def deployed(served: Served, read: Read, workflow: Workflow | None = None) -> In
             runs_place=runs_place,
             run_notify=tuple(_notified(workflow.notify)),
         )
-    return Inspected(function=function, deployed=True, role=answer["Role"])
+    return Inspected(function=function, deployed=in_lambda, role=answer["Role"])
+
+
+def _on_host(served: Served) -> Answer:
+    """The answer of Lambda about a function, for one that it does not have."""
+    run = served.host
+    return {
+        "MemorySize": served.memory_mib,
+        "Timeout": served.timeout_s,
+        "Runtime": DEFAULT_RUNTIME,
+        "Role": "" if run is None else run.role,
+        "Environment": {"Variables": {} if run is None else run.process},
+    }
 
 
 def _configuration(name: str, read: Read) -> Answer:
@@ -96,6 +122,7 @@ def _declaration(served: Served, answer: Answer) -> Function:
                 Storage(path=Path(bucket=one.bucket, prefix=one.prefix)) for one in served.outputs
             ),
         ),
+        execution=served.execution,
         iam=Iam(role=str(answer["Role"])),
         secrets=_secrets(answer.get("Environment", {}).get("Variables", {})),
         gpu=Gpu(),

@@ -46,6 +46,11 @@ class JobSummary(Value):
         return self.received_s, self.job
 
     @property
+    def attempt_text(self) -> str:
+        """Its newest attempt, and where that runs if it has a choice, for lists."""
+        return attempt_text(self.attempt, self.place)
+
+    @property
     def input(self) -> str | None:
         return None if self.key is None else f"{self.bucket}/{self.key}"
 
@@ -105,13 +110,23 @@ def summary_of(record: Record) -> JobSummary:
     )
 
 
+#: Of a place without a lease yet.
+_OF_ITS_DEVICE = " of its device"
+
+
+def attempt_text(attempt: object, place: object) -> str:
+    """The number of an attempt with its place as `place_of_record` gives it, without the reason."""
+    where = str(place or "").partition(": ")[0].removesuffix(_OF_ITS_DEVICE)
+    return f"{attempt} ({where})" if where else str(attempt)
+
+
 def place_of_record(record: Record) -> str:
     """The place of the newest attempt with its reason, for people; "" = Lambda was the only one."""
     place, why = record.block.get("place"), record.block.get("place_why")
     if not isinstance(place, str):
         return ""
     leases = [one for one in record.leases if one.attempt == record.attempt and one.shares]
-    host = f" {leases[-1].shares[0].host}" if leases else " of its device"
+    host = f" {leases[-1].shares[0].host}" if leases else _OF_ITS_DEVICE
     where = f"host{host}" if place == Place.HOST else "Lambda"
     return f"{where}: {why}" if why else where
 

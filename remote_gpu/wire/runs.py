@@ -49,6 +49,7 @@ class RunOrder:
     variables: Mapping[str, str] = field(default_factory=dict)
     #: AWS's own: region, endpoints, temporary credentials of the function's role.
     aws: Mapping[str, str] = field(default_factory=dict)
+    role: str = ""  #: whose credentials those are
     credentials_end_s: float = 0.0  #: wall clock at which they expire; 0 = never
     log_group: str = ""  #: receives its output; "" = only the host's log does
     network: bool = False  #: whether the user's code may open connections beyond its device
@@ -61,6 +62,13 @@ class RunOrder:
         """The order without all that differs between two jobs of one deployed function."""
         aws = {name: value for name, value in self.aws.items() if name not in CREDENTIALS}
         return replace(self, aws=aws, job="", attempt=0, event="", credentials_end_s=0.0)
+
+    def renewed(self, other: RunOrder) -> RunOrder:
+        """This order with the credentials of a repeated one. That may be of a later deploy: the
+        program that runs stays the one that began."""
+        secret = {name: value for name, value in other.aws.items() if name in CREDENTIALS}
+        aws = self.aws if not secret else {**self.aws, **secret}
+        return replace(self, aws=aws, credentials_end_s=other.credentials_end_s)
 
     def to_meta(self) -> Meta:
         return {"run": asdict(self)}
@@ -87,6 +95,7 @@ class RunOrder:
             ),
             variables=_texts(run, "variables"),
             aws=_texts(run, "aws"),
+            role=text_field(run, "role", 2048) if "role" in run else "",
             credentials_end_s=_seconds(run, "credentials_end_s"),
             log_group=text_field(run, "log_group", 512),
             network=run.get("network") is True,

@@ -9,16 +9,34 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.live import DEVICE, FunctionSpec, Live, live_system
+from remote_gpu.isolation import probe
+from tests.e2e.live import DEVICE, FunctionSpec, Live, get, live_system, until
 from tests.e2e.test_orchestrator_crashes import CRASHING
 
 SLOW = """#!/bin/sh
 sleep 1
 cp "$INPUT_FILE_PATH" "$TMP_OUTPUT_DIR/"
 """
+LOADING_S = 2.0
+WARM = f"""# python
+import os, time
+import orchgpu
+
+def load():
+    time.sleep({LOADING_S})
+    return os.getpid()
+
+@orchgpu.function(input="warm-in", output="warm-out", load=load)
+def work(work, loaded):
+    (work.output_folder / "pid.txt").write_text(str(loaded))
+"""
+HANDLER = {"name": "warm", "handler": "warm.work", "memory": 512, "output": [{"path": "warm-out"}]}
 FUNCTIONS = {
     "host": FunctionSpec(DEVICE, timeout=1200, more={"execution": "host"}),
     "slow": FunctionSpec(SLOW, more={"execution": "auto"}),
+    "warm": FunctionSpec(
+        WARM, more={"lambda": HANDLER, "execution": "host", "host": {"warm": True}}
+    ),
 }
 
 
@@ -69,6 +87,33 @@ def test_its_place_and_its_log_are_shown(live: Live) -> None:
     assert "it ran in host gpu-" in shown
     assert "it is declared so" in shown
     assert f"{job}, attempt" in live.orchgpu("logs", job)
+
+
+def residents(live: Live) -> list[object]:
+    hosts = live.scheduler("inventory")["hosts"]
+    return [one for host in hosts for view in host["devices"] for one in view["residents"]]
+
+
+def test_the_second_job_starts_in_the_program_that_the_first_one_loaded(live: Live) -> None:
+    if not probe.ask([]).cgroup:
+        pytest.skip("NOT TESTED: this machine has no cgroups of version 2, which freeze programs")
+    live.start("orchestrator")
+
+    def served(key: str) -> tuple[float, bytes | None]:
+        """Seconds from the start of the user's code to its end, and the process."""
+        result = live.result("warm", live.upload("warm", key))
+        assert result.state == "SUCCEEDED", result
+        live.quiet("warm")
+        (file,) = result.files
+        body = get(live.client("s3"), "warm-out", str(file["key"]))
+        return result.times["EEnd"] - result.times["EStart"], body
+
+    loads_s, first = served("first.txt")
+    until("a program is parked", lambda: residents(live))
+    warm_s, second = served("second.txt")
+    assert first == second
+    assert loads_s >= LOADING_S
+    assert warm_s <= loads_s / 5
 
 
 @pytest.mark.parametrize("point", ["before:OrderRun", "after:OrderRun:RunOrdered"])

@@ -7,9 +7,11 @@ as JSON, and `script.call` answers each by a line when the call has returned. It
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
+import signal
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -45,9 +47,16 @@ class Resident:
             return False
         return math.isfinite(self.loading_s)
 
+    @property
+    def lives(self) -> bool:
+        """False once it has ended. That reaps nothing: `end` still knows its group."""
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self.process.pid, flags) is None
+
     def end(self) -> None:
-        """Kill it, and release what it has."""
-        self.process.kill()
+        """Kill it with its group, and release what it has."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.calls.close()
         os.close(self.output)
@@ -69,7 +78,7 @@ class Kept:
         found, self._resident = self._resident, None
         if found is None:
             return None
-        if found.process.poll() is None and found.command == tuple(command):
+        if found.lives and found.command == tuple(command):
             return found
         found.end()  # it died while it was idle
         return None
@@ -78,7 +87,7 @@ class Kept:
     def idle(self) -> Resident | None:
         """The process, if it lives."""
         found = self._resident
-        return found if found is not None and found.process.poll() is None else None
+        return found if found is not None and found.lives else None
 
 
 #: One per process by nature, like the S3 client.

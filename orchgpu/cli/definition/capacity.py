@@ -1,5 +1,5 @@
-"""Findings about requests of a definition by a scheduler: what no known device could ever hold, and
-waits that its parameters shorten."""
+"""Findings about requests of a definition by a scheduler: what no known device could ever hold, no
+host run, and waits that its parameters shorten."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from corekit.errors import AppError
 from fdl.diagnostics import Diagnostic, Severity
 from fdl.model import Document, Function
 from fdl.plan.advance import asked_advance_s, why_not_ahead
-from fdl.plan.functions import asked_of
+from fdl.plan.functions import asked_of, request_on_host
 from fdl.plan.groups import deployed
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Request
@@ -46,7 +46,10 @@ def capacity_notes(
     infeasible = (
         note
         for function, answers in zip(with_device, explained, strict=True)
-        for note in _infeasible(document, function, answers)
+        for note in (
+            *_infeasible(document, function, answers),
+            *_in_lambda(document, function, answers),
+        )
     )
     return (*infeasible, *_cut_waits(document, with_device, parameters))
 
@@ -86,11 +89,21 @@ async def _explained(
 
 
 def _requests(function: Function) -> tuple[Request, ...]:
+    """Its request; that of its fallback to a CPU; that of an attempt of `auto` on a host."""
     assert function.gpu is not None, "only functions with a device are checked"
     request = asked_of(function)
-    if function.gpu.on_unavailable != "cpu":
-        return (request,)
-    return request, cpu_fallback(request)
+    fallback = (cpu_fallback(request),) if function.gpu.on_unavailable == "cpu" else ()
+    on_host = (request_on_host(function),) if function.execution == "auto" else ()
+    return request, *fallback, *on_host
+
+
+def _in_lambda(
+    document: Document, function: Function, answers: list[Explanation | None]
+) -> Iterator[Diagnostic]:
+    """A warning for a function of `auto` that no known host could run."""
+    if function.execution == "auto" and answers[0] is None and answers[-1] is not None:
+        text = f"all its jobs run in Lambda: no known host could run it: {answers[-1].sentence}"
+        yield _note(document, function, Severity.WARNING, text, of="execution")
 
 
 def _infeasible(
@@ -99,6 +112,8 @@ def _infeasible(
     first = answers[0]
     if first is None:
         return
+    if function.execution == "auto":
+        answers = answers[:-1]
     message = f"no known device could do this: {first.sentence}"
     key = "" if first.short is None else _KEYS.get(first.short.what, "")
     if len(answers) == 1:
@@ -116,7 +131,12 @@ _KEYS = {NoFit.DATA: ".data", NoFit.PROGRAM: ".programs"}
 
 
 def _note(
-    document: Document, function: Function, severity: Severity, message: str, key: str = ""
+    document: Document,
+    function: Function,
+    severity: Severity,
+    message: str,
+    key: str = "",
+    of: str = "gpu",
 ) -> Diagnostic:
-    path = f"{function.path}.gpu{key}"
+    path = f"{function.path}.{of}{key}"
     return Diagnostic(severity=severity, path=path, at=document.location(path), message=message)

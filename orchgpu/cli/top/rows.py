@@ -179,7 +179,7 @@ def _job_row(record: Record, waits: str, now_s: float) -> TableRow:
     return _row(
         job.job,
         *((text, text) for text in (job.job, function, job.state, reason)),
-        (str(job.attempt), job.attempt),
+        (job.attempt_text, job.attempt),
         (f"{format_duration(ago_s)} ago", ago_s),
         (source, source),
         job=job.job,

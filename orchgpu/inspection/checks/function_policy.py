@@ -1,8 +1,10 @@
-"""Execution roles: Lambda may assume each, and it allows what the runner calls. Pure."""
+"""Execution roles: Lambda may assume each, for runs on hosts the orchestrator too, and it allows
+what the runner calls. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from corekit.errors import AppError, ErrorCode
 from fdl.plan.roles import SECRET_SIDS
@@ -37,9 +39,7 @@ def _policy(subject: Subject, inspected: Inspected, read: Read) -> Iterator[Find
     named = {"RoleName": principal.rpartition("/")[2]}
     try:
         answer = read(ReadCall(service="iam", operation="GetRole", arguments=named))
-        if not _trusts_lambda(answer["Role"].get("AssumeRolePolicyDocument", {})):
-            remedy = "update its trust policy to what `orchgpu iam function --trust` prints"
-            yield wrong(where, f"Lambda may not assume {principal}", remedy)
+        yield from _trust(subject, inspected, answer["Role"].get("AssumeRolePolicyDocument", {}))
     except AppError as error:
         if error.code is ErrorCode.NOT_FOUND:
             remedy = "correct iam.role, or let deploy make one: iam: {create: true}"
@@ -53,14 +53,38 @@ def _policy(subject: Subject, inspected: Inspected, read: Read) -> Iterator[Find
     yield from simulated(where, principal, statements, remedy, read)
 
 
-def _trusts_lambda(policy: Answer) -> bool:
-    statements = policy.get("Statement", [])
-    for statement in statements if isinstance(statements, list) else [statements]:
+def _trust(subject: Subject, inspected: Inspected, policy: Answer) -> Iterator[Finding]:
+    """Lambda assumes the role of a function in Lambda, the orchestrator that of one on a host."""
+    role, function = subject.role_arn(inspected.role), inspected.function
+    if function.in_lambda and ROLE.service not in _principals(policy, "Service"):
+        remedy = "update its trust policy to what `orchgpu iam function --trust` prints"
+        yield wrong(inspected.where, f"Lambda may not assume {role}", remedy)
+    if function.on_host and not _orchestrators(subject) & _principals(policy, "AWS"):
+        remedy = f"add the AWS principal {subject.place.root_arn} to its trust policy"
+        message = f"the orchestrator may not assume {role}, whose credentials runs on hosts get"
+        yield wrong(inspected.where, message, remedy)
+
+
+def _orchestrators(subject: Subject) -> set[str]:
+    """The principals of a trust policy that let the orchestrator in."""
+    named = {subject.role_arn(role) for role in [subject.orchestrator_role] if role}
+    return {"*", subject.place.account, subject.place.root_arn, *named}
+
+
+def _principals(policy: Answer, kind: str) -> set[str]:
+    """The principals of a kind that a trust policy allows."""
+    found: set[str] = set()
+    for statement in _listed(policy.get("Statement", [])):
         principal = statement.get("Principal", {})
-        services = principal.get("Service", []) if isinstance(principal, dict) else []
-        if statement.get("Effect") == "Allow" and ROLE.service in services:
-            return True
-    return False
+        if statement.get("Effect") == "Allow":
+            named = principal.get(kind, []) if isinstance(principal, dict) else principal
+            found.update(_listed(named))
+    return found
+
+
+def _listed(value: Any) -> list[Any]:
+    """A document of IAM has one value, or a list of them."""
+    return value if isinstance(value, list) else [value]
 
 
 CHECK = Check(title="policies of functions", examine=_policies)

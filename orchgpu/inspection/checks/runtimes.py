@@ -19,6 +19,8 @@ def _runtimes(subject: Subject, _read: Read) -> Iterator[Finding]:
 
 def _runtime(inspected: Inspected) -> Finding:
     where, runtime = inspected.where, inspected.function.function.runtime
+    if not inspected.function.in_lambda:
+        return good(where, "it runs on hosts, with the Python of gpud")
     if runtime == "image":
         return good(where, "its image has its own Python and boto3")
     if not runtime.startswith("python"):

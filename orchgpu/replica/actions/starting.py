@@ -135,6 +135,7 @@ def order_of(action: do.OrderRun, host: HostRun, credentials: Credentials) -> Ru
         ),
         variables=host.process,
         aws=credentials.variables,
+        role=host.role,
         credentials_end_s=credentials.ends_s,
         log_group=host.log_group,
         network=host.network,

@@ -36,6 +36,8 @@ PART_BYTES = 16 << 20
 #: A fetch without progress for so long has failed; its own tries take less.
 SILENCE_S = 300.0
 _LINE_BYTES_MAX = 1 << 16
+#: The source lacks it, or has other contents than its pin names: other hosts find the same.
+_FINAL = (ErrorCode.NOT_FOUND, ErrorCode.CONFLICT)
 _GIB = 1 << 30
 
 
@@ -130,13 +132,13 @@ class DataSets:
         finally:
             self._showing.pop((tenant, one.key), None)
 
-    def _failed(self, key: str, why: str) -> None:
+    def _failed(self, key: str, why: str, reason: EndReason = EndReason.REVOKED) -> None:
         """End the leases that wait for a set."""
         for entry in list(self._leases.table):
             for one in self._leases.table.data.lacked(entry.install):
                 if one.key == key:
                     detail = f"data set {one.name}: {why}"
-                    self._leases.end(entry.lease, EndReason.REVOKED, detail)
+                    self._leases.end(entry.lease, reason, detail)
 
     # --- fetches
 
@@ -150,7 +152,7 @@ class DataSets:
             why = error.message if isinstance(error, AppError) else f"on this host: {error!r}"
             about = {"event": "data_failed", "source": one.source, "why": why}
             logger.warning("a data set cannot be fetched", extra=about)
-            self._failed(one.key, why)
+            self._failed(one.key, why, _end_of(error))
             return
         finally:
             self._fetching.pop(one.key, None)
@@ -276,6 +278,12 @@ class DataSets:
         """The bytes that the other fetches still bring."""
         sets = [self.library.sets[key] for key in self._fetching if key in self.library.sets]
         return sum(one.bytes - one.here_bytes for one in sets if one.key != but)
+
+
+def _end_of(error: Exception) -> EndReason:
+    """The end of the leases whose data cannot be had: on this host, or on none."""
+    final = isinstance(error, AppError) and error.code in _FINAL
+    return EndReason.DATA_ERROR if final else EndReason.REVOKED
 
 
 async def _write_line(process: asyncio.subprocess.Process, line: str) -> None:

@@ -96,6 +96,7 @@ class Run:
         self.package: Path | None = None  #: that may not be evicted
         self.ends_s = 0.0  #: monotonic: it is killed then
         self.stays = False  #: its lease has ended in order, and it may be parked
+        self.parking = False  #: it is being parked, or is
         self._when_gone: Callable[[], None] | None = None
         self.why_killed = ""  #: by this host
         #: Held while it gets its cgroup and its sandbox; its end waits for that, and closes them.
@@ -124,9 +125,9 @@ class Run:
 
     def renew(self, order: RunOrder) -> None:
         """Replace its credentials by those of a repeated order. Raises OSError."""
-        self.order = order
+        self.order = self.order.renewed(order)
         if self._private is not None and not self.exited.done():
-            self._private.write(order)
+            self._private.write(self.order)
 
     async def park(self) -> RunOutput:
         """Take the credentials, and freeze it; returns the output of the job that is over.
@@ -134,6 +135,7 @@ class Run:
         Raises OSError, TimeoutError: it cannot be frozen, and must be killed.
         """
         assert self._private is not None, "it has had a job"
+        self.parking = True
         self._private.forget()
         if self.group is not None:
             await asyncio.to_thread(self.group.freeze)
@@ -155,6 +157,7 @@ class Run:
         """Take it for another order of its program. Raises OSError."""
         if self._private is not None:
             self._private.write(order)
+        self.parking = False
         self.order, self.left = order, asyncio.get_running_loop().create_future()
         assert self.link is not None, "it was parked"
         self.link.idle = asyncio.get_running_loop().create_future()

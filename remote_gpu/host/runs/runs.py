@@ -102,6 +102,7 @@ class FunctionRuns:
         self._runs: dict[LeaseId, Run] = {}
         #: All of them, oldest first, the parked ones too, until their files are removed.
         self._kept: dict[Run, None] = {}
+        self._logs: set[asyncio.Task[None]] = set()  # that are sent
         self._storage = asyncio.Lock()  # no package is used while others are evicted
 
     def order(self, install: Install, order: RunOrder) -> bool:
@@ -180,13 +181,16 @@ class FunctionRuns:
             run.kill(why)
 
     def _cut(self, lease: LeaseId, run: Run, why: str) -> None:
-        if self._runs.get(lease) is run:  # else it is gone, or parked, or has another lease
+        # else it is gone, or parked, or has another lease
+        if self._runs.get(lease) is run and not run.parking:
             run.kill(why)
 
     def may_park(self, lease: LeaseId) -> bool:
         """Whether the process of a lease may stay: only what is frozen uses no processor while it
-        has no lease, and what it launched on a card is not frozen with it."""
+        has no lease, and neither what it launched on a card nor its container is frozen with it."""
         if (run := self._runs.get(lease)) is None or run.link is None or not self._warm.allowed:
+            return False
+        if run.container is not None:
             return False
         if any(share.kind is not DeviceKind.CPU for share in run.shares):
             return False
@@ -206,14 +210,14 @@ class FunctionRuns:
         return self._detail(run) if run.exited.done() else detail
 
     async def close(self) -> None:
-        """Kill all runs, the parked ones too, and wait for the end of them and their files, or
-        `worker_cut_s`.
+        """Kill all runs, the parked ones too, and wait for the end of them, their files and logs,
+        or `worker_cut_s`.
 
         The files that are left then are removed by the next gpud.
         """
         for run in self._kept:
             run.kill("the host ends")
-        if ends := {run.removed for run in self._kept}:
+        if ends := {*(run.removed for run in self._kept), *self._logs}:
             await asyncio.wait(ends, timeout=self._budget.worker_cut_s)
 
     def _check(self, order: RunOrder) -> None:
@@ -242,7 +246,7 @@ class FunctionRuns:
         booked_mib = sum(run.order.memory_mib for run in runs)
         if limit_mib is None or booked_mib + order.memory_mib <= limit_mib:
             return
-        idle = [run for run in runs if run.parked and (run.why_killed or self._is_idle(run))]
+        idle = [run for run in runs if self._warm.id_of(run) or (run.parked and run.why_killed)]
         excess_mib = booked_mib + order.memory_mib - limit_mib
         if excess_mib > sum(run.order.memory_mib for run in idle):
             has = f"this host has {limit_mib} MiB for runs, of which {booked_mib} MiB are booked"
@@ -250,11 +254,9 @@ class FunctionRuns:
         why = "another run needs its memory"
         for run in sorted(idle, key=lambda run: not run.why_killed):
             if excess_mib > 0:
-                self._leases.apply(self._leases.table.evict_warm((run.parked,), why))
+                names = (self._warm.id_of(run),)
+                self._leases.apply(self._leases.table.evict_warm(names, why))
                 excess_mib -= run.order.memory_mib
-
-    def _is_idle(self, run: Run) -> bool:
-        return self._leases.table.warm.find(run.parked) is not None
 
     async def _follow(
         self, install: Install, run: Run, begins: Callable[[], Awaitable[bool]]
@@ -270,6 +272,8 @@ class FunctionRuns:
             stream = f"host/{self._settings.host}/{lease}"
             sender = CloudWatchSender(functools.partial(_newest, run, run.order), stream)
             log = self._nursery.start(send(run.output, sender, over), "run's log")
+            self._logs.add(log)
+            log.add_done_callback(self._logs.discard)
         is_new = is_parked = False
         try:
             try:

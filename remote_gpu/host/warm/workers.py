@@ -213,6 +213,11 @@ class WarmWorkers:
         self._leases.log.write_warm(warm, "warm_start", self._leases.now_s(), lease=lease)
         return program
 
+    def id_of(self, process: WarmProcess) -> str:
+        """The id of a process that no lease has, nor is given to; "": it is none, or ends."""
+        found = (name for name, (_, one) in self._processes.items() if one is process)
+        return next((name for name in found if self._table.find(name) is not None), "")
+
     def unused_program(self, lease: LeaseId) -> None:
         """Park the program of a lease that ended without a run again."""
         if (found := self._programs.pop(lease, None)) is not None:

@@ -143,18 +143,20 @@ def held(gpud: Gpud) -> dict[str, int]:
     return found
 
 
-def refusal_of(gpud: Gpud, install: Install) -> str:
-    """Why the host ended a lease."""
+def refusal_of(gpud: Gpud, install: Install, reason: str = "REVOKED") -> str:
+    """Why the host ended a lease, for this reason."""
 
-    def ends() -> list[str]:
+    def ends() -> list[tuple[str, str]]:
         return [
-            fields["detail"]
+            (fields["reason"], fields["detail"])
             for op, fields in gpud.scheduler.messages
             if op == "session" and fields["lease"] == install.lease and fields["state"] == "closed"
         ]
 
     until(ends)
-    return ends()[0]
+    found, why = ends()[0]
+    assert found == reason, why
+    return why
 
 
 def random_files(count: int, size_bytes: int) -> dict[str, bytes]:
@@ -203,14 +205,14 @@ def test_a_lease_ahead_fetches_before_it_is_booked(shared_gpud: Gpud, store: Sto
 def test_a_source_that_has_changed_is_refused(shared_gpud: Gpud, store: Store) -> None:
     weights = store.put("changed", {"a": b"old"})
     store.put("changed", {"a": b"new"})
-    why = refusal_of(shared_gpud, shared_gpud.install(data_sets=(weights,)))
+    why = refusal_of(shared_gpud, shared_gpud.install(data_sets=(weights,)), "DATA_ERROR")
     assert "data set weights: s3://data/changed has other content than was declared" in why
     assert weights.digest[:12] in why
 
 
 def test_a_source_that_is_absent_is_refused(shared_gpud: Gpud) -> None:
     absent = DataSet(name="w", source="s3://nowhere/x", digest="0" * 64)
-    why = refusal_of(shared_gpud, shared_gpud.install(data_sets=(absent,)))
+    why = refusal_of(shared_gpud, shared_gpud.install(data_sets=(absent,)), "DATA_ERROR")
     assert why == "data set w: s3://nowhere/x does not exist"
 
 

@@ -130,6 +130,15 @@ def test_a_repeated_order_starts_nothing_and_renews_the_credentials(
     nothing_left(gpud)
 
 
+def test_a_host_that_stops_sends_the_last_lines_of_its_runs(bench: Bench, tmp_path: Path) -> None:
+    mark, group = new_mark(), "/of-a-host-that-stops"
+    with running_gpud(tmp_path) as gpud:
+        bench.run(gpud, FOREVER.format(mark=mark), log_group=group)
+        until(lambda: running(mark))
+    events = bench.logs.filter_log_events(logGroupName=group)["events"]
+    assert events[0]["message"].startswith("START RequestId: ")
+
+
 def test_a_killed_runner_ends_its_lease_with_the_reason(gpud: Gpud, bench: Bench) -> None:
     mark = new_mark()
     install, _ = bench.run(gpud, FOREVER.format(mark=mark))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from corekit.cli.screen import Coloured
 from corekit.decode import encode
 from corekit.values import replace
 from orchgpu.cli.commands.jobs.jobs import _table, wait_lines
 from orchgpu.cli.jobs.lookup import shown_input
 from orchgpu.core.routing import InputEvent, StepOf, classify
 from orchgpu.jobs.records import record_json
-from orchgpu.jobs.summary import summary_of
+from orchgpu.jobs.summary import attempt_text, summary_of
 from tests.history_records import job_record
 from tests.unit.orchgpu.runs.run_world import (
     BUCKET,
@@ -55,6 +56,15 @@ def test_reasons_without_leases_refer_to_no_lease() -> None:
 def test_a_job_without_a_reason_has_an_empty_cell() -> None:
     (_, row) = _table([waiting("j1", "NONE", "")], "no jobs")
     assert "NONE" not in "".join(map(str, row))
+
+
+def test_a_job_that_could_run_on_a_host_shows_where_it_does() -> None:
+    waits = {"place": "host", "place_why": "it is declared so"}
+    blocks: tuple[dict[str, object], ...] = (waits, {"place": "lambda", "place_why": "it fits"}, {})
+    rows = [_table([record_json(job_record(block=block))], "no jobs")[1] for block in blocks]
+    shown = [row[8].word for row in rows if isinstance(row[8], Coloured)]
+    assert shown == ["1 (host)", "1 (Lambda)", "1"]
+    assert attempt_text(2, "host gpu-a: it is declared so") == "2 (host gpu-a)"
 
 
 def test_a_job_of_a_step_names_its_run_and_shows_its_first_file() -> None:

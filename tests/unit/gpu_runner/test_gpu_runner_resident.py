@@ -19,9 +19,10 @@ from lambda_functions.gpu_runner.on_host import HostContext
 from lambda_functions.gpu_runner.script import resident
 from lambda_functions.gpu_runner.script.process import Ending, Outcome, handler_command, run
 from lambda_functions.gpu_runner.script.resident import Kept
+from remote_gpu.client.transport.readiness import readable
 
 MODULE = """
-import os, sys, tempfile, threading
+import os, subprocess, sys, tempfile, threading
 import orchgpu
 
 def load():
@@ -34,6 +35,8 @@ def work(work, loaded):
           == tempfile.gettempdir(), sys.stdin.read() == "")
     if work.input.stem == "fails":
         raise ValueError("as it must")
+    if work.input.stem == "starts":
+        print(subprocess.Popen(["/bin/sleep", "600"]).pid)
     if work.input.stem == "hangs":
         threading.Event().wait(600)
 """
@@ -111,10 +114,27 @@ def test_one_that_died_between_two_calls_is_replaced(kept: Kept, tmp_path: Path)
     called(tmp_path, "one")
     left = kept.idle
     assert left is not None
-    left.process.kill()
-    left.process.wait()
+    killed(left)
     assert pid_of(kept) is None
     assert called(tmp_path, "two").log_tail.startswith("1 two")
+
+
+def test_what_it_started_ends_with_it(kept: Kept, tmp_path: Path) -> None:
+    started = os.pidfd_open(int(called(tmp_path, "starts").log_tail.split()[-1]))
+    try:
+        assert kept.idle is not None
+        killed(kept.idle)
+        assert not readable([started], 0.0)
+        called(tmp_path, "two")
+        assert readable([started], 10.0)
+    finally:
+        os.close(started)
+
+
+def killed(one: resident.Resident) -> None:
+    """Kill its process, and leave it to be reaped."""
+    one.process.kill()
+    os.waitid(os.P_PID, one.process.pid, os.WEXITED | os.WNOWAIT)
 
 
 class _Host(contextlib.AbstractContextManager["_Host"]):

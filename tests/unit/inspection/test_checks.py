@@ -7,12 +7,23 @@ from typing import Any
 import pytest
 
 from corekit.errors import ErrorCode
+from corekit.values import replace
 from fdl.plan.resources import DeployTarget
+from orchgpu.core.function import HostRun
 from orchgpu.inspection.checks import installed
-from orchgpu.inspection.model import HostGateway, Inspected, Verdict
+from orchgpu.inspection.model import (
+    Answer,
+    HostGateway,
+    Inspected,
+    ReadCall,
+    Verdict,
+    examined,
+)
+from orchgpu.inspection.subject import deployed
 from orchgpu.permissions.model import Scope
 from orchgpu.permissions.roles import role_kind
 from tests.aws_account import FDL, PLACE, Account, function, refused, subject
+from tests.history_records import FUNCTION
 
 GOOD, WARNING, UNKNOWN, WRONG = Verdict.GOOD, Verdict.WARNING, Verdict.UNKNOWN, Verdict.WRONG
 NAMES = sorted(installed())
@@ -197,6 +208,52 @@ def test_a_role_of_a_function_exists_and_trusts_lambda() -> None:
     assert "does not exist" in only(absent, "function_policy", functions=functions)[1]
     verdict, message = only(Account(), "function_policy", functions=functions)
     assert (verdict, "Lambda may not assume" in message) == (WRONG, True)
+
+
+def test_a_function_on_hosts_alone_is_inspected_without_lambda() -> None:
+    role = "arn:aws:iam::123456789012:role/runner"
+    run = HostRun(package_bucket="state", package_key="p.zip", role=role)
+    account = Account()
+    found = deployed(replace(FUNCTION, execution="host", host=run), account)
+    assert (found.role, found.deployed, found.function.on_host) == (role, False, True)
+    assert account.calls == []
+    assert account.verdicts("runtimes", subject(functions=(found,))) == [GOOD]
+
+
+@pytest.mark.parametrize(
+    ("principal", "verdict"),
+    [
+        ({"AWS": "arn:aws:iam::123456789012:root"}, GOOD),
+        ({"AWS": ["arn:aws:iam::123456789012:role/orchgpu-orchestrator"]}, GOOD),
+        ({"AWS": "arn:aws:iam::123456789012:role/other"}, WRONG),
+        ({"Service": "lambda.amazonaws.com"}, WRONG),
+    ],
+)
+def test_the_orchestrator_assumes_the_role_of_a_function_on_hosts(
+    principal: dict[str, Any], verdict: Verdict
+) -> None:
+    role = "arn:aws:iam::123456789012:role/runner"
+    text = FDL.replace("{create: true}", f"{{role: '{role}'}}") + "    execution: host\n"
+    text = text.replace(
+        "      vpc: {SubnetIds: [subnet-a, subnet-b], SecurityGroupIds: [sg-functions]}\n", ""
+    )
+    functions = inspected(text, role=role)
+    account = Account()
+
+    def read(call: ReadCall) -> Answer:
+        """Boto3 decodes the document, which is text in the model."""
+        answer = account(call)
+        if call.operation == "GetRole":
+            trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": principal}
+            answer["Role"]["AssumeRolePolicyDocument"] = {"Statement": trust}
+        return answer
+
+    found = list(examined(installed()["function_policy"], subject(functions=functions), read))
+    assert max(found, key=lambda one: one.verdict is WRONG).verdict is verdict
+    if verdict is WRONG:
+        wrong = next(one for one in found if one.verdict is WRONG)
+        assert wrong.message.startswith(f"the orchestrator may not assume {role}")
+        assert wrong.remedy.startswith("add the AWS principal arn:aws:iam::123456789012:root")
 
 
 # ---------------------------------------------------------------------- networks

@@ -115,6 +115,15 @@ def test_a_report_explains_the_end_as_ever(bench: Bench) -> None:
     assert bench.one(do.RecordAttemptFailure).reason is Reason.EXIT_NONZERO
 
 
+def test_data_that_no_host_can_have_ends_the_job_with_its_first_attempt(bench: Bench) -> None:
+    why = "data set weights: s3://data/weights does not exist"
+    bench.running().ended(EndReason.DATA_ERROR, why)
+    bench.unresolved(None)
+    written = bench.one(do.WriteResult).result
+    assert (written.state, written.reason, written.attempt) == ("FAILED", "DATA_ERROR", 1)
+    assert written.detail == why
+
+
 # ---------------------------------------------------------------------- adoption
 
 

@@ -46,7 +46,7 @@ from orchgpu.jobs.live.feed import JobsFeed
 from orchgpu.jobs.records import SCANNED_MAX, JobFilter, newest_records, record_json
 from orchgpu.jobs.runs import newest_runs
 from orchgpu.jobs.scheduler import NO_ANSWER, ask, events_of, scheduler_address
-from orchgpu.jobs.summary import shown_reason, waits_ahead
+from orchgpu.jobs.summary import attempt_text, shown_reason, waits_ahead
 from orchgpu.jobs.waiting import (
     blocking_leases,
     pause_sentence,
@@ -256,7 +256,7 @@ def _table(found: Sequence[Mapping[str, object]], empty: str) -> list[Line]:
             str(entry["function"] or "-"),
             str(entry["state"]),
             shown_reason(entry["reason"]) or _promised_word(entry),
-            str(entry["attempt"]),
+            attempt_text(entry["attempt"], entry.get("place")),
             shown_time(float(str(entry["updated_s"]))),
             shown_input(entry),
         )

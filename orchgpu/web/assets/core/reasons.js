@@ -41,6 +41,7 @@ const MEANS = {
   WITHDRAWN: "The device that its function waited for did not become free; the attempt does not count.",
   NOT_ON_HOST: "Its host lacks a data set or program; the attempt does not count.",
   HOST_LOST: "The host of the device stopped responding.",
+  DATA_ERROR: "A declared data set is gone, or has changed.",
   DEVICE_BAD: "The device failed its health check.",
   RESERVATION_EXPIRED: "Its envelope was not stored in time after the grant.",
   NO_OBJECT: "The function wrote no object during the lease.",

@@ -30,6 +30,7 @@ ORDERS = st.builds(
     ),
     variables=TEXTS,
     aws=TEXTS,
+    role=st.text(max_size=200),
     credentials_end_s=st.floats(0, 1e11),
     log_group=st.text(max_size=512),
     network=st.booleans(),
@@ -66,6 +67,7 @@ SECRET = {"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": "s", "AWS_SESSIO
         ({"package": Package(bucket="b", key="k", sha256="1" * 64)}, False),
         ({"memory_mib": 2}, False),
         ({"network": True}, False),
+        ({"role": "arn:aws:iam::123456789012:role/other"}, False),
     ],
 )
 def test_two_jobs_of_one_program_differ_in_their_job_alone(
@@ -105,3 +107,19 @@ def test_another_frame_is_no_order(where: tuple[str, ...], value: object) -> Non
     inner[path[-1]] = value
     with pytest.raises(WireError):
         RunOrder.from_meta(meta)
+
+
+def test_a_repeated_order_of_a_later_deploy_renews_nothing_but_credentials() -> None:
+    later = replace(
+        ORDER,
+        package=Package(bucket="b", key="new", sha256="1" * 64),
+        variables={"A": "b"},
+        memory_mib=2,
+        aws={**SECRET, "AWS_REGION": "s"},
+        credentials_end_s=5.0,
+    )
+    began = replace(ORDER, aws={"AWS_REGION": "r", "AWS_ACCESS_KEY_ID": "OLD"})
+    renewed = began.renewed(later)
+    assert renewed.program == began.program
+    assert renewed.aws == {**SECRET, "AWS_REGION": "r"}
+    assert renewed.credentials_end_s == 5.0

@@ -188,6 +188,44 @@ async def test_a_parked_program_is_booked_and_makes_room_for_another_run(tmp_pat
             await runs.close()
 
 
+@pytest.mark.asyncio
+async def test_a_program_whose_lease_ended_without_a_run_makes_room_too(tmp_path: Path) -> None:
+    async with Nursery("test") as nursery:
+        with host_daemon(tmp_path, nursery, Budget(), {D0: 100}) as (daemon, _):
+            parts, settings = daemon.parts, replace(run_settings(tmp_path), memory_mib=100)
+            runs = _runs(parts, settings, nursery)
+            order = replace(ORDER, memory_mib=60, warm=True)
+            first, second = (
+                install_of(n, share_of(D0), lease=LeaseId(f"l{n}"), workload="w") for n in (1, 2)
+            )
+            assert runs.order(first, order)
+            run = runs._runs.pop(first.lease)
+            run.leave(name := await parts.warm.park(first, run, 1.0))
+            parts.leases.table.warm.take(name)
+            parts.warm.take(second.lease, name)
+            parts.warm.unused_program(second.lease)
+            assert parts.warm.id_of(run) not in ("", name)
+            assert runs.order(second, order)
+            assert parts.warm.id_of(run) == ""
+            await run.gone
+            await runs.close()
+
+
+@pytest.mark.asyncio
+async def test_a_run_with_a_container_is_never_parked(tmp_path: Path) -> None:
+    """The container's processes are in a group of its own, which is not frozen."""
+    async with Nursery("test") as nursery:
+        with host_daemon(tmp_path, nursery, Budget(), {D0: 100}) as (daemon, _):
+            runs, install = daemon.parts.runs, install_of(1, share_of(D0), workload="w")
+            assert runs.order(install, replace(ORDER, warm=True))
+            run = runs._runs[install.lease]
+            assert runs.may_park(install.lease)
+            run.container = object()  # type: ignore[assignment]
+            assert not runs.may_park(install.lease)
+            run.container = None
+            await runs.close()
+
+
 @pytest.mark.parametrize(
     ("kind", "parks"),
     [(DeviceKind.CPU, True), (DeviceKind.CUDA, False), (DeviceKind.OPENCL, False)],
