@@ -160,5 +160,34 @@ def hub_files(found: HubListing, path: str) -> Iterator[tuple[str, File]]:
             yield one.path, File(path=inside, pin=pin, bytes=size_bytes)
 
 
+class _Layer(msgspec.Struct):
+    """A blob of an artifact."""
+
+    digest: Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
+    size: Annotated[int, Meta(ge=0)]
+    annotations: Mapping[str, str] = {}
+
+
+class ArtifactManifest(msgspec.Struct):
+    """The manifest of an OCI artifact."""
+
+    layers: tuple[_Layer, ...]
+
+
+#: Annotations of layers: the path, as `oras push` writes it, and the mark of a packed folder.
+_TITLE, _PACKED = "org.opencontainers.image.title", "io.deis.oras.content.unpack"
+
+
+def artifact_files(found: ArtifactManifest) -> Iterator[File]:
+    """The files of an artifact. Raises INVALID for an image, and for packed folders."""
+    for one in found.layers:
+        path = one.annotations.get(_TITLE)
+        if path is None:
+            raise invalid("it has a layer without a name, as an image has")
+        if one.annotations.get(_PACKED) == "true":
+            raise invalid(f"{path!r:.100} is a packed folder; push its files")
+        yield File(path=path, pin=one.digest, bytes=one.size)
+
+
 def _last(key: str) -> str:
     return key.rstrip("/").rpartition("/")[2]

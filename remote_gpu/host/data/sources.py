@@ -26,7 +26,14 @@ from gpu_scheduler.data_manifest import (
     s3_files,
     s3_version,
 )
-from gpu_scheduler.data_sets import HF_PATTERN, HTTPS_PATTERN, S3_PATTERN, source_problem
+from gpu_scheduler.data_sets import (
+    HF_PATTERN,
+    HTTPS_PATTERN,
+    OCI_PATTERN,
+    S3_PATTERN,
+    source_problem,
+)
+from remote_gpu.host.data.artifact import ArtifactSource
 from remote_gpu.host.data.hub import HubSource
 from remote_gpu.host.data.web import CHUNK_BYTES, CONNECT_S, SILENCE_S, Sink, Web, on_this_machine
 
@@ -59,6 +66,8 @@ def source_of(text: str) -> Source:
         return HttpsSource(*found.groups())
     if (found := HF_PATTERN.fullmatch(text)) is not None:
         return HubSource(*found.groups())
+    if (found := OCI_PATTERN.fullmatch(text)) is not None:
+        return ArtifactSource(*found.groups())
     raise invalid(f"{text!r:.200} {source_problem(text)}")
 
 

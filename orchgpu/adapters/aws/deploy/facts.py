@@ -75,7 +75,8 @@ class FactsReader:
         NOT_FOUND, DENIED, UNAVAILABLE."""
         declared = {one.source: None for function in functions for one in function.data.values()}
         of_s3 = {one: self._data_facts(one) for one in declared if one.startswith("s3://")}
-        return of_s3 | {one: _web_facts(one) for one in declared if one.startswith("hf://")}
+        listed = [one for one in declared if one.startswith(("hf://", "oci://"))]
+        return of_s3 | {one: _web_facts(one) for one in listed}
 
     def _data_facts(self, source: str) -> DataFacts:
         match = S3_PATTERN.fullmatch(source)
