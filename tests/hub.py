@@ -44,26 +44,26 @@ class Hub:
         """One request to the hub's own host."""
         path = unquote(urlsplit(request.path).path)
         if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
-            _send(request, 401, b"Invalid username or password.")
+            send(request, 401, b"Invalid username or password.")
         elif re.fullmatch(f"/api/models/acme/reader/revision/(main|{COMMIT})", path):
-            _send(request, 200, json.dumps(self.listing()).encode())
+            send(request, 200, json.dumps(self.listing()).encode())
         elif (name := path.removeprefix(f"/acme/reader/resolve/{COMMIT}/")) in self.files:
             large, content = self.files[name]
             self.asked.append((name, request.headers.get("Range", "")))
             if large:
                 signed = f"{self.store_url}/{hashlib.sha256(content).hexdigest()}?sign=a%2Bb%3D"
-                _send(request, 302, b"", {"Location": signed})
+                send(request, 302, b"", {"Location": signed})
             else:
-                _send_part(request, content)
+                send_part(request, content)
         else:
-            _send(request, 404, b"")
+            send(request, 404, b"")
 
     def store(self, request: BaseHTTPRequestHandler) -> None:
         """One request to the store of large files."""
         self.store_headers.append(dict(request.headers))
         signed = request.path.endswith("?sign=a%2Bb%3D")
         content = next(content for large, content in self.files.values() if large)
-        _send_part(request, content) if signed else _send(request, 403, b"")
+        send_part(request, content) if signed else send(request, 403, b"")
 
     def listing(self) -> dict[str, object]:
         siblings = []
@@ -78,19 +78,21 @@ class Hub:
         return {"id": "acme/reader", "sha": COMMIT, "private": False, "siblings": siblings}
 
 
-def _send_part(request: BaseHTTPRequestHandler, content: bytes) -> None:
+def send_part(request: BaseHTTPRequestHandler, content: bytes) -> None:
+    """Answer with the range that was asked for."""
     found = re.fullmatch(r"bytes=(\d+)-(\d*)", request.headers.get("Range", ""))
     if found is None:
-        _send(request, 200, content)
+        send(request, 200, content)
         return
     start, stop = int(found[1]), int(found[2] or len(content) - 1) + 1
     shown = {"Content-Range": f"bytes {start}-{stop - 1}/{len(content)}"}
-    _send(request, 206, content[start:stop], shown)
+    send(request, 206, content[start:stop], shown)
 
 
-def _send(
+def send(
     request: BaseHTTPRequestHandler, status: int, body: bytes, headers: dict[str, str] | None = None
 ) -> None:
+    """Answer."""
     request.send_response(status)
     for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
         request.send_header(name, value)
@@ -102,12 +104,14 @@ def _send(
 def hub() -> Iterator[Hub]:
     """A running stand-in."""
     made = Hub()
-    with _serving(made.answer) as made.url, _serving(made.store) as made.store_url:
+    with serving(made.answer) as made.url, serving(made.store) as made.store_url:
         yield made
 
 
 @contextlib.contextmanager
-def _serving(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
+def serving(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
+    """A server of GET on a port of loopback; its URL."""
+
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
