@@ -10,7 +10,7 @@ from remote_gpu.client.graph import Operating
 class HostData(str):
     """The name of a data set, as operations take it (`database=device.data("proteins")`).
 
-    `files`: bytes by path, of the first 1,000 files; none of a folder of the host's operator, which
+    `files`: bytes by path, of the first 500 files; none of a folder of the host's operator, which
     operations alone read. The path of a set of one file is "".
     """
 
@@ -34,8 +34,8 @@ class HostData(str):
         return f"data:{self}/{file}" if file else f"data:{self}"
 
     def read(self, file: str = "", offset: int = 0, size: int = 1 << 30) -> memoryview:
-        """At most `size` bytes of a file, over the network. Raises OpFailed: ENOENT, EACCES for
+        """At most `size` bytes of a file, over the network. Raises OpFailed: ENOENT, EINVAL for
         data of the operator, ENOMEM where the lease has not so much memory."""
-        asked = {"name": str(self), "file": file, "offset": offset, "size": size}
-        found: memoryview = self._device.op("data.read", **asked).buffers[0]
-        return found
+        found = self._device.op("data.read", name=str(self), file=file, offset=offset, size=size)
+        part: memoryview = found.buffers[0]
+        return part

@@ -78,7 +78,7 @@ class ArtifactSource:
         realm = URL(asked.pop("realm", ""))
         if realm.scheme not in ("https", self._scheme) or not realm.host:
             raise refusal
-        wanted = {key: asked[key] for key in ("service", "scope") if key in asked}
+        wanted = {key: value for key, value in asked.items() if key in ("service", "scope")}
         answer = await self._web.document(str(realm.update_query(wanted)), {})
         try:
             found = msgspec.json.decode(answer, type=_Token)
