@@ -1,11 +1,12 @@
 """The manifest of a data set: its files, each with a pin of its content. Pure.
 
     sha256:9f86d081…  model.onnx
+    git:83baae61…  config.json
     etag:5d41402a…-12  shards/part-0.bin
 
-The digest of a set is the SHA-256 of these lines, sorted by path. A `sha256` pin is computed from
-the bytes that arrived; an `etag` and a `version` are S3's names of one content, and each read is
-conditional on them.
+The digest of a set is the SHA-256 of these lines, sorted by path. A `sha256` pin, and a `git` one
+(of a blob), are computed from the bytes that arrived; an `etag` and a `version` are S3's names of
+one content, and each read is conditional on them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
+
+import msgspec
 
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Checked, Meta, Value
@@ -34,7 +37,7 @@ class File(Checked):
     """One file of a set."""
 
     path: Annotated[str, Meta(extra={"problem": _path_problem})]  #: relative, with slashes
-    pin: str  #: `sha256:<hex>`, `etag:<etag>` or `version:<id>`
+    pin: str  #: `sha256:<hex>`, `git:<hex>`, `etag:<etag>` or `version:<id>`
     bytes: Annotated[int, Meta(ge=0)] | None = None  #: None: found when it is read
 
 
@@ -119,6 +122,71 @@ def https_file(source: str, size_bytes: int | None = None) -> File:
     url, _, sha256 = source.partition("#sha256=")
     name = _last(unquote(urlsplit(url).path)) or "file"
     return File(path=name, pin=f"sha256:{sha256}", bytes=size_bytes)
+
+
+class _Stored(msgspec.Struct):
+    """The large file for which a repository has a pointer."""
+
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    size: Annotated[int, Meta(ge=0)]
+
+
+class _Named(msgspec.Struct, rename={"path": "rfilename", "blob": "blobId"}):
+    """A file of a repository."""
+
+    path: str
+    blob: Annotated[str, Meta(pattern="^[0-9a-f]{40}$")]  #: git's hash of it, or of the pointer
+    size: Annotated[int, Meta(ge=0)]
+    lfs: _Stored | None = None
+
+
+class HubListing(msgspec.Struct):
+    """The hub's answer about one revision of a repository (`?blobs=true`)."""
+
+    sha: Annotated[str, Meta(pattern="^[0-9a-f]{40}$")]  #: the commit
+    siblings: tuple[_Named, ...]
+
+
+def hub_files(found: HubListing, path: str) -> Iterator[tuple[str, File]]:
+    """The file at a path, else the files below it, each with its path in the repository."""
+    for one in found.siblings:
+        pin, size_bytes = f"git:{one.blob}", one.size
+        if one.lfs is not None:
+            pin, size_bytes = f"sha256:{one.lfs.sha256}", one.lfs.size
+        if path and one.path == path:
+            yield one.path, File(path=_last(path), pin=pin, bytes=size_bytes)
+        elif not path or one.path.startswith(f"{path}/"):
+            inside = one.path.removeprefix(f"{path}/") if path else one.path
+            yield one.path, File(path=inside, pin=pin, bytes=size_bytes)
+
+
+class _Layer(msgspec.Struct):
+    """A blob of an artifact."""
+
+    digest: Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
+    size: Annotated[int, Meta(ge=0)]
+    annotations: Mapping[str, str] = {}
+
+
+class ArtifactManifest(msgspec.Struct):
+    """The manifest of an OCI artifact."""
+
+    layers: tuple[_Layer, ...]
+
+
+#: Annotations of layers: the path, as `oras push` writes it, and the mark of a packed folder.
+_TITLE, _PACKED = "org.opencontainers.image.title", "io.deis.oras.content.unpack"
+
+
+def artifact_files(found: ArtifactManifest) -> Iterator[File]:
+    """The files of an artifact. Raises INVALID for an image, and for packed folders."""
+    for one in found.layers:
+        path = one.annotations.get(_TITLE)
+        if path is None:
+            raise invalid("it has a layer without a name, as an image has")
+        if one.annotations.get(_PACKED) == "true":
+            raise invalid(f"{path!r:.100} is a packed folder; push its files")
+        yield File(path=path, pin=one.digest, bytes=one.size)
 
 
 def _last(key: str) -> str:

@@ -41,9 +41,19 @@ S3_PATTERN = re.compile(
     r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/([^?#]*)(?:\?versionId=([\w.-]+))?", re.ASCII
 )
 HTTPS_PATTERN = re.compile(r"(https://[^\s#]+)#sha256=([0-9a-f]{64})", re.ASCII)
+#: Repository, revision, path. A data set's repository begins with `datasets/`.
+HF_PATTERN = re.compile(
+    r"hf://((?:datasets/)?\w[\w.-]*(?:/\w[\w.-]*)?)@(\w[\w.-]*)(?:/([^?#]+))?", re.ASCII
+)
+#: Registry, name, digest of the manifest.
+OCI_PATTERN = re.compile(
+    r"oci://([a-z0-9][a-z0-9.-]*(?::\d+)?)/([a-z0-9][a-z0-9._/-]*)@sha256:([0-9a-f]{64})", re.ASCII
+)
 _FORMS = {
     "s3": (S3_PATTERN, "s3://bucket/prefix, or s3://bucket/key?versionId=ID"),
     "https": (HTTPS_PATTERN, "https://host/path#sha256= and 64 hex digits"),
+    "oci": (OCI_PATTERN, "oci://registry/name@sha256: and 64 hex digits"),
+    "hf": (HF_PATTERN, "hf://owner/name@revision, with datasets/ before a data set's owner"),
 }
 
 
@@ -53,7 +63,7 @@ def source_problem(text: str) -> str | None:
         return problem
     scheme = text.partition("://")[0]
     if scheme not in _FORMS:
-        return "is not a source of data: s3://… or https://…#sha256=…"
+        return "is not a source of data: s3://…, hf://…@…, oci://…@sha256:… or https://…#sha256=…"
     pattern, form = _FORMS[scheme]
     match = pattern.fullmatch(text)
     if match is None or (scheme == "s3" and match[3] is not None and not match[2]):
@@ -69,7 +79,7 @@ class DataSet(Checked):
 
     #: By which the function knows it.
     name: Annotated[str, Meta(extra={"problem": _name_problem})]
-    #: `s3://bucket/prefix` or `https://…#sha256=…`.
+    #: As `_FORMS`, with the commit of `hf://`.
     source: Annotated[str, Meta(extra={"problem": source_problem})]
     #: SHA-256 of its manifest (`data_manifest.py`), in hex.
     digest: Annotated[str, Meta(extra={"problem": _digest_problem})]

@@ -16,8 +16,8 @@ from fdl.text.nodes import Mapping, Node, Scalar, kind_of
 from gpu_scheduler.data_names import NAME_PATTERN, REFERENCE_PATTERN, name_of
 from gpu_scheduler.data_sets import SET_BYTES_MAX, source_problem
 
-_FORM = "`s3://…`, `https://…#sha256=…` or `host:NAME`"
-_PATTERN = "^(s3://|https://|host:)."
+_FORM = "`s3://…`, `hf://…@…`, `oci://…@sha256:…`, `https://…#sha256=…` or `host:NAME`"
+_PATTERN = "^(s3://|hf://|oci://|https://|host:)."
 _HOST = "host:"
 
 

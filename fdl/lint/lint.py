@@ -322,14 +322,15 @@ def _code(function: Function, place: DeployTarget | None) -> Iterator[Finding]:
     if declared.init_script is not None and declared.handler is not None:
         yield _E, f"{path}.handler", "init_script is given too; keep one"
     image_runs = function.foreign and function.image is not None
-    if function.runs is None and image_runs:
+    is_without_code = function.runs is None and function.host.image is None
+    if is_without_code and image_runs:
         if place is not None and place.local:
             message = "no container is started here, so an image's own command is not run"
             yield _E, f"{path}.container.image", message
-    elif function.runs is None and function.queued and function.host.image is None:
+    elif is_without_code and function.queued:
         message = "no script: a job has nothing to run; add init_script or handler"
         yield _E, f"{path}.init_script", message
-    elif function.runs is None and (place is None or not _runs_its_image(function, place)):
+    elif is_without_code and (place is None or not _runs_its_image(function, place)):
         own = "an image's own command is not run here" if function.image else "no script"
         yield _W, f"{path}.init_script", f"{own}: nothing runs until you add init_script"
     named = _ARCHITECTURE.search(declared.container.image or "")

@@ -35,14 +35,18 @@ def data_sets_of(function: Function, facts: Facts) -> Iterator[DataSet]:
             found = facts.data.get(declared.source) or _known(declared.source)
             if found is None:
                 text = f"{function.path}.data.{name}: {declared.source} was not read: this cloud"
-                raise invalid(f"{text} has no S3; name a source by its digest")
-            size_bytes = declared.bytes or found.bytes
-            yield DataSet(name=name, source=declared.source, digest=found.digest, bytes=size_bytes)
+                raise invalid(f"{text} reads no sources; name one by its digest")
+            yield DataSet(
+                name=name,
+                source=found.source or declared.source,
+                digest=found.digest,
+                bytes=declared.bytes or found.bytes,
+            )
 
 
 def _known(source: str) -> DataFacts | None:
     """The facts that the text of a source states by itself."""
-    if source.startswith("s3://"):
+    if not source.startswith("https://"):
         return None
     return DataFacts(digest=digest_of(manifest_of(source, [https_file(source)])))
 

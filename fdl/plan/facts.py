@@ -12,6 +12,7 @@ class DataFacts(Value):
 
     digest: str  #: of its manifest
     bytes: int = 0  #: 0 = not known
+    source: str = ""  #: pinned by the commit that its branch or tag names now; "" = as declared
 
 
 class Facts(Value):
@@ -26,4 +27,4 @@ class Facts(Value):
     secret_keys: Mapping[str, str] = {}
     #: Image → the same with the digest that its tag names now.
     images: Mapping[str, str] = {}
-    data: Mapping[str, DataFacts] = {}  #: by source, those of S3
+    data: Mapping[str, DataFacts] = {}  #: by source, those that were read

@@ -222,7 +222,7 @@ def find_model(context: Context, name: str) -> Model:
     context.data_path(data)  # a warm model counts as used too
     key = f"{context.data_key(data)}{slash}{inside}"
     key = key if context.kind == "cpu" else f"{key} on {device}"
-    return context.warm.get(key, lambda: Model(_path(context, rest), processor))
+    return context.warm.get(key, lambda: Model(context.data_file(data, inside), processor))
 
 
 def load_host_models(context: Context) -> None:
@@ -293,12 +293,3 @@ def _unsupported(tensor: str, dtype: str) -> OpFailed:
 def _declared(tensor: Any) -> Tensor:
     sizes = tuple(size if type(size) is int else None for size in tensor.shape)
     return Tensor(tensor.name, _DTYPES.get(tensor.type, tensor.type), sizes)
-
-
-def _path(context: Context, name: str) -> Path:
-    name, _, inside = name.partition("/")
-    root = context.data_path(name).resolve()
-    path = (root / inside).resolve() if inside else root
-    if not path.is_relative_to(root) or not path.is_file():
-        raise OpFailed(OpCode.ENOENT, f"host data {name!r} has no file {inside!r}")
-    return path

@@ -14,6 +14,7 @@ asyncio.
 from remote_gpu.client.device import Device, DeviceBuffer, Lane, OpResult
 from remote_gpu.client.devices import Devices, connect
 from remote_gpu.client.graph import Graph, GraphResult
+from remote_gpu.client.host_data import HostData
 from remote_gpu.client.local import Local
 from remote_gpu.client.resources import Hint, OperationInfo, Operations, Regions, Resource
 from remote_gpu.client.transport.session import Session
@@ -26,6 +27,7 @@ __all__ = [
     "Graph",
     "GraphResult",
     "Hint",
+    "HostData",
     "Lane",
     "Local",
     "OpCode",

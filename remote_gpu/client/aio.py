@@ -92,6 +92,10 @@ class Device:
         """See `remote_gpu.client.Device.buffer`."""
         return Buffer(self, await self.do(lambda device: device.buffer(size)))
 
+    async def data(self, name: str) -> blocking.HostData:
+        """See `remote_gpu.client.Device.data`; its `read` blocks."""
+        return await self.do(lambda device: device.data(name))
+
     async def operations(self) -> tuple[str, ...]:
         """See `remote_gpu.client.Device.operations`."""
         return await self.do(lambda device: device.operations())

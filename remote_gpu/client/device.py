@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from remote_gpu.client.graph import Graph, GraphResult, run_graph
+from remote_gpu.client.host_data import HostData
 from remote_gpu.client.resources import Resource
 from remote_gpu.client.transport.handshake import ANSWER_S, Carrier, open_connection
 from remote_gpu.client.transport.prompt import PromptSocket
@@ -123,6 +124,11 @@ class Device(Protocol):
     def buffer(self, size: int) -> DeviceBuffer:
         """Allocate `size` bytes on the device. Raises OpFailed(ENOMEM) over the quota."""
         return DeviceBuffer(self, self.op("buffer.new", size=size).values["buffer"], size)
+
+    def data(self, name: str) -> HostData:
+        """A data set beside the device, as operations take it: `database=device.data("proteins")`.
+        Raises OpFailed(ENOENT) for one that its host lacks."""
+        return HostData(self, name)
 
     def operations(self) -> tuple[str, ...]:
         """The names of this device's operations."""

@@ -1,12 +1,12 @@
 """The commands of one lane, and the loop that serves it from a blocking socket.
 
 Besides the operations of the registry a lane has `buffer.new|write|read|free`, `content.put`,
-`graph.put|run|free`, `session.new|free`, `resource.register|release`, `operations`,
-`operations.describe`, `regions` and `sync`. Inputs are received into memory that is reused from
-call to call (no page faults, counted in the quota); it is pinned for operations that compute on an
-NVIDIA card. Those of `buffer.write` and, if host and device share memory, of `graph.run` are
-received straight into place. The results of a call with `keep` go to resident buffers and are not
-sent.
+`graph.put|run|free`, `session.new|free`, `resource.register|release`, `data.open|read`,
+`operations`, `operations.describe`, `regions` and `sync`. Inputs are received into memory that is
+reused from call to call (no page faults, counted in the quota); it is pinned for operations that
+compute on an NVIDIA card. Those of `buffer.write` and, if host and device share memory, of
+`graph.run` are received straight into place. The results of a call with `keep` go to resident
+buffers and are not sent.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -43,6 +44,7 @@ from remote_gpu.worker.memory.segments import SharedLane
 from remote_gpu.worker.operation import Context, CpuOperation, LaneUses, Outcome
 from remote_gpu.worker.regions import Regions
 from remote_gpu.worker.registry import Registry, load_registry, wanted_implementation
+from remote_gpu.worker.store import host_data
 from remote_gpu.worker.store.resources import Sessions
 
 #: One input: bytes, the handle of a resident buffer, or the content of a registered resource.
@@ -83,6 +85,8 @@ class Runner:
                 {"operations": registry.described(context.kind)},
                 [],
             ),
+            "data.open": partial(host_data.opened, context),
+            "data.read": partial(host_data.read, context),
             "regions": lambda _: (self.regions.values(), []),
             "sync": lambda _: ({}, []),  # earlier calls have ended
         }
@@ -226,7 +230,8 @@ class Runner:
 
 def local_runner(data: Mapping[str, Path | str]) -> Runner:
     """The runner of `remote_gpu.client.Local`: this process's CPU, all operations, no quota."""
-    return Runner(load_registry(), Context(data={name: Path(at) for name, at in data.items()}))
+    own = {name: Path(at) for name, at in data.items()}
+    return Runner(load_registry(), Context(data=own, declared=own))
 
 
 class LaneActivity:

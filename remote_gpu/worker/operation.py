@@ -148,6 +148,15 @@ class Context:
         self.note_use(DATA, name)
         return known[name]
 
+    def data_file(self, name: str, inside: str) -> Path:
+        """A file of host data by its path in it; "" = the data is one file. Raises
+        OpFailed(ENOENT), also for a path that leads out of it."""
+        root = self.data_path(name).resolve()
+        path = (root / inside).resolve() if inside else root
+        if not path.is_relative_to(root) or not path.is_file():
+            raise OpFailed(OpCode.ENOENT, f"host data {name!r} has no file {inside!r}")
+        return path
+
     def data_key(self, name: str) -> str:
         """The key under which what is loaded from host data stays warm: `data:NAME`, or of a
         declared set its path, which has its content in its name."""

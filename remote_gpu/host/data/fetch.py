@@ -190,18 +190,22 @@ class Fetch:
         """Raises CONFLICT for a file with other content than its pin."""
         kind, _, expected = file.pin.partition(":")
         path = self._files / file.path
-        if kind == "sha256":
+        if kind in ("sha256", "git"):
             with path.open("rb") as stream:
-                found = self._sha256(stream)
+                found = self._hash(stream, kind)
             if found != expected:
                 self._log.unlink(missing_ok=True)  # nothing of it is used again
-                text = f"{self._task.source}: the content of {file.path} is sha256:{found[:12]}…"
-                text += f", not the declared sha256:{expected[:12]}…"
+                text = f"{self._task.source}: the content of {file.path} is {kind}:{found[:12]}…"
+                text += f", not the declared {kind}:{expected[:12]}…"
                 raise AppError(ErrorCode.CONFLICT, text)
         path.chmod(0o444)
 
-    def _sha256(self, stream: BinaryIO) -> str:
+    def _hash(self, stream: BinaryIO, kind: str) -> str:
+        """SHA-256, or git's hash of a blob."""
         found = hashlib.sha256()
+        if kind == "git":
+            found = hashlib.sha1(usedforsecurity=False)  # of the hub's choice, as the commit
+            found.update(f"blob {os.fstat(stream.fileno()).st_size}\0".encode())
         while data := stream.read(_VERIFY_BYTES):
             found.update(data)
             self.verified_bytes += len(data)

@@ -306,6 +306,6 @@ async def _line(process: asyncio.subprocess.Process) -> Any:
 
 
 def _origin(source: str) -> str:
-    """The server or bucket of a source."""
+    """The server or bucket of a source; the Hugging Face Hub is one server."""
     place = urlsplit(source)
-    return f"{place.scheme}://{place.netloc}"
+    return f"{place.scheme}://{place.netloc if place.scheme != 'hf' else ''}"

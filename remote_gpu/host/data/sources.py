@@ -1,4 +1,4 @@
-"""The places of data sets: S3 and HTTPS. Each lists its files and reads their parts.
+"""The places of data sets: each lists its files and reads their parts.
 
 S3 is read with the machine's own credentials, as every AWS SDK finds them, and the endpoint of
 AWS_ENDPOINT_URL_S3. A read is conditional on the file's pin, so that no part of a newer content
@@ -9,30 +9,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-import aiohttp
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from yarl import URL
 
 from contract.aws.clients import patience, quoted, session_of
 from contract.aws.faults import Fault, fault_of
-from corekit.addresses import refused_address
-from corekit.aio.checked_resolver import CheckedResolver, RefusedAddressError
 from corekit.errors import AppError, ErrorCode, invalid
-from corekit.net.addresses import is_loopback
-from gpu_scheduler.data_manifest import File, https_file, s3_files, s3_version
-from gpu_scheduler.data_sets import HTTPS_PATTERN, S3_PATTERN, source_problem
+from gpu_scheduler.data_manifest import (
+    File,
+    Manifest,
+    https_file,
+    manifest_of,
+    s3_files,
+    s3_version,
+)
+from gpu_scheduler.data_sets import (
+    HF_PATTERN,
+    HTTPS_PATTERN,
+    OCI_PATTERN,
+    S3_PATTERN,
+    source_problem,
+)
+from remote_gpu.host.data.artifact import ArtifactSource
+from remote_gpu.host.data.hub import HubSource
+from remote_gpu.host.data.web import CHUNK_BYTES, CONNECT_S, SILENCE_S, Sink, Web, on_this_machine
 
 T = TypeVar("T")
-#: Takes the bytes of a part, in order.
-Sink = Callable[[bytes], None]
-CHUNK_BYTES = 1 << 20
-#: Seconds without a byte, after which a read has failed and is tried again.
-SILENCE_S = 30.0
-_TRIES, _CONNECT_S = 5, 10.0
+_TRIES = 5
 
 
 class Source(Protocol):
@@ -58,7 +64,23 @@ def source_of(text: str) -> Source:
         return S3Source(*found.groups())
     if (found := HTTPS_PATTERN.fullmatch(text)) is not None:
         return HttpsSource(*found.groups())
+    if (found := HF_PATTERN.fullmatch(text)) is not None:
+        return HubSource(*found.groups())
+    if (found := OCI_PATTERN.fullmatch(text)) is not None:
+        return ArtifactSource(*found.groups())
     raise invalid(f"{text!r:.200} {source_problem(text)}")
+
+
+async def present_of(text: str) -> tuple[str, Manifest]:
+    """A source of the web as it is now: its text, where a branch or tag is the commit that it
+    names, and its files. Raises AppError, as `Source.files`."""
+    source = source_of(text)
+    try:
+        files = await source.files()
+        pinned = source.pinned if isinstance(source, HubSource) else text
+        return pinned, manifest_of(text, files)
+    finally:
+        await source.close()
 
 
 # ---------------------------------------------------------------------- S3
@@ -105,7 +127,7 @@ class S3Source:
 
     def _s3(self) -> Any:
         if self._client is None:
-            patient = patience(tries=_TRIES, connect_s=_CONNECT_S, read_s=SILENCE_S)
+            patient = patience(tries=_TRIES, connect_s=CONNECT_S, read_s=SILENCE_S)
             self._client = session_of().client("s3", config=Config(**patient))
         return self._client
 
@@ -135,98 +157,18 @@ def s3_error(place: str, error: Exception) -> AppError:
 # ---------------------------------------------------------------------- HTTPS
 
 
-def _refused(address: str) -> bool:
-    """The machine itself, whose services trust it, and its credentials."""
-    return is_loopback(address) or refused_address(address)
-
-
-class _Web:
-    """Reads of parts by HTTP; a server that knows no ranges sends the whole file.
-
-    No redirect is followed: it could lead where the operator lets no source be.
-    """
-
-    def __init__(self, refused: Callable[[str], bool]) -> None:
-        self._refused = refused
-        self._session: aiohttp.ClientSession | None = None
-
-    async def size_bytes(self, url: str, headers: Mapping[str, str]) -> int | None:
-        """The size of a file that can be read in parts; None for any other."""
-        async with self._asked(url, {**headers, "Range": "bytes=0-0"}) as answer:
-            whole = answer.headers.get("Content-Range", "").rpartition("/")[2]
-            return int(whole) if answer.status == 206 and whole.isdecimal() else None
-
-    async def get(
-        self, url: str, start: int, stop: int | None, sink: Sink, headers: Mapping[str, str]
-    ) -> None:
-        """The bytes from `start` up to `stop`."""
-        part = {"Range": f"bytes={start}-{'' if stop is None else stop - 1}"}
-        async with self._asked(url, {**headers, **(part if start or stop else {})}) as answer:
-            skipped = 0 if answer.status == 206 else start
-            async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
-                sink(chunk[skipped:])
-                skipped = max(0, skipped - len(chunk))
-
-    @contextlib.asynccontextmanager
-    async def _asked(
-        self, url: str, headers: Mapping[str, str]
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        place = url.partition("?")[0]
-        if self._refused(URL(url).host or ""):  # a resolver is not asked about an address
-            raise _denied(place)
-        if self._session is None:
-            limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=SILENCE_S)
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(resolver=CheckedResolver(self._refused)),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=limits,
-                auto_decompress=False,
-            )
-        try:
-            plain = {"Accept-Encoding": "identity", **headers}
-            get = self._session.get(url, headers=plain, allow_redirects=False)
-            async with get as answer:
-                if answer.status >= 300:
-                    raise _answered(place, answer.status)
-                yield answer
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            if isinstance(error.__cause__, RefusedAddressError):
-                raise _denied(place) from None
-            raise AppError(ErrorCode.UNAVAILABLE, f"{place}: {error!r:.200}") from None
-
-    async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-
-
-def _denied(place: str) -> AppError:
-    text = f"{place} leads to this machine, or to a link-local or metadata address"
-    return AppError(ErrorCode.DENIED, text)
-
-
-def _answered(place: str, status: int) -> AppError:
-    if status < 400:
-        text = f"{place} redirects ({status}), which is not followed; declare where the file is"
-        return invalid(text)
-    if status in (404, 410):
-        return AppError(ErrorCode.NOT_FOUND, f"{place} does not exist ({status})")
-    if status in (401, 403):
-        return AppError(ErrorCode.DENIED, f"{place} may not be read by this machine ({status})")
-    again = status >= 500 or status in (408, 429)
-    code = ErrorCode.UNAVAILABLE if again else ErrorCode.INVALID
-    return AppError(code, f"{place} answers with status {status}")
-
-
 class HttpsSource:
     """One file with a known digest."""
 
-    def __init__(self, url: str, sha256: str, *, refused: Callable[[str], bool] = _refused) -> None:
+    def __init__(
+        self, url: str, sha256: str, *, refused: Callable[[str], bool] = on_this_machine
+    ) -> None:
         """`refused`: addresses that may not be connected to."""
         self._url, self._sha256 = url, sha256
-        self._web = _Web(refused)
+        self._web = Web(refused)
 
     async def files(self) -> list[File]:
-        size_bytes = await self._web.size_bytes(self._url, {})
+        size_bytes = await self._web.size_bytes(self._url)
         return [https_file(f"{self._url}#sha256={self._sha256}", size_bytes)]
 
     async def read(self, file: File, start: int, stop: int | None, sink: Sink) -> None:

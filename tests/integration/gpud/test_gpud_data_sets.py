@@ -169,7 +169,9 @@ def search(gpud: Gpud, install: Install, database: str) -> int:
         gpud.open(install, wait_s=60.0) as session,
         connect(session.environment()) as device,
     ):
-        found = device.op("sequence_search", b">q\nMKVLAA\n", database=database, file="q")
+        data = device.data(database)
+        assert bytes(data.read()) == FASTA
+        found = device.op("sequence_search", b">q\nMKVLAA\n", database=data, file="q")
         return int(found.values["hits"])
 
 

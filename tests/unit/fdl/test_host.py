@@ -13,6 +13,7 @@ from corekit.budget import Budget
 from corekit.decode import decode
 from corekit.errors import AppError
 from fdl.beside_device import HOST_TIMEOUT_S_MAX
+from fdl.lint.lint import lint
 from fdl.parse import parse
 from fdl.plan.facts import Facts
 from fdl.plan.resources import (
@@ -146,6 +147,7 @@ def test_an_image_needs_a_host_that_runs_images() -> None:
     assert (record.host.image, record.host.command) == (IMAGE, ("fold", "-v"))
     assert record.host.network
     assert errors(text.replace("      init_script: fold.sh\n", "")) == []
+    assert not [note for note in lint(parse(alone, "f")) if "no script" in note.message]
 
 
 def test_only_the_handler_of_a_function_on_a_host_stays_warm() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -70,10 +71,12 @@ class FactsReader:
         )
 
     def data(self, functions: Sequence[Function]) -> dict[str, DataFacts]:
-        """The digest and size of each declared source of S3. Raises NOT_FOUND."""
-        declared = (one.source for function in functions for one in function.data.values())
-        of_s3 = dict.fromkeys(one for one in declared if one.startswith("s3://"))
-        return {source: self._data_facts(source) for source in of_s3}
+        """The digest and size of each declared source that does not state them. Raises AppError:
+        NOT_FOUND, DENIED, UNAVAILABLE."""
+        declared = {one.source: None for function in functions for one in function.data.values()}
+        of_s3 = {one: self._data_facts(one) for one in declared if one.startswith("s3://")}
+        listed = [one for one in declared if one.startswith(("hf://", "oci://"))]
+        return of_s3 | {one: _web_facts(one) for one in listed}
 
     def _data_facts(self, source: str) -> DataFacts:
         match = S3_PATTERN.fullmatch(source)
@@ -164,6 +167,14 @@ class FactsReader:
         if not details:
             raise AppError(ErrorCode.NOT_FOUND, f"ECR has no image {image}: push it first")
         return f"{image.removesuffix(':' + tag)}@{details[0]['imageDigest']}"
+
+
+def _web_facts(source: str) -> DataFacts:
+    """The facts of a source of the web, listed as hosts list it."""
+    from remote_gpu.host.data.sources import present_of  # loads aiohttp
+
+    pinned, manifest = asyncio.run(present_of(source))
+    return DataFacts(digest=digest_of(manifest), bytes=manifest.bytes or 0, source=pinned)
 
 
 def secret_keys(
