@@ -143,7 +143,7 @@ def _outputs() -> Schema:
 
 
 def _events() -> Schema:
-    stream = {"text/event-stream": {"schema": {"type": "string"}}}
+    stream: Schema = {"text/event-stream": {}}
     last = _parameter("header", "Last-Event-ID", {"type": "string"}, "continue after this event")
     summary = "States (`state`: Job) and lines (`line`: LogLine) as they come, until `end`."
     described = _operation("job_events", summary, "Job")
