@@ -1,7 +1,7 @@
 """`Cloud` of a deploy to own hosts: an S3-compatible store, and PostgreSQL.
 
 Buckets, lifecycle rules, packages, records and revisions are those of AWS, by the same calls.
-Queues and notification rules are rows of the database; of Lambda, IAM and logs there is nothing.
+Queues and notification rules are rows of the database; Lambda, IAM and logs are absent.
 """
 
 from __future__ import annotations

@@ -20,10 +20,9 @@ class Store:
     def get_bucket_notification_configuration(self, **_: Any) -> dict[str, Any]:
         return {**self.configuration, "ResponseMetadata": {}}
 
-    def put_bucket_notification_configuration(
-        self, *, NotificationConfiguration: dict[str, Any], **_: Any
-    ) -> None:
-        self.configuration, self.writes = NotificationConfiguration, self.writes + 1
+    def put_bucket_notification_configuration(self, **asked: Any) -> None:
+        self.configuration = asked["NotificationConfiguration"]
+        self.writes += 1
 
 
 @contextlib.contextmanager
