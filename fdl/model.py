@@ -74,6 +74,10 @@ class Path:
         return f"{self.prefix}/" if self.prefix else ""
 
 
+#: Ways of an upload's event to the queue of jobs.
+VIAS = ("s3", "eventbridge", "sns")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
     """One entry of `input` or `output`."""
@@ -86,6 +90,7 @@ class Storage:
     kms_key: str | None = None  #: ARN of the key of its objects; None = as the bucket shows
     each: bool = False  #: of a workflow's step: a job for each file, instead of one for all
     when: str = ""  #: of a workflow's step: a condition on each result that writes there
+    via: str = "s3"  #: input only: how events of its uploads reach the queue, one of `VIAS`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,12 @@ class Head(Value):
     metadata: Mapping[str, str]
     size: int = 0  #: bytes
 
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The versions by which an event may name it; the last one where it has none."""
+        undated = f"{self.etag}@{self.modified.isoformat()}"
+        return (*([] if self.version_id is None else [self.version_id]), undated)
+
 
 class MessageCounts(Value):
     """Messages of a queue by their state."""

@@ -9,8 +9,8 @@ from corekit.bucket_names import CHARACTERS, broken_rule
 from corekit.conditions import BadCondition, check_condition
 from fdl.keys.aws import ACCOUNT as ACCOUNT_ID
 from fdl.keys.aws import KMS_KEY
-from fdl.model import ACCOUNT, REGION, Path, Storage
-from fdl.schema.scalars import Flag, Text
+from fdl.model import ACCOUNT, REGION, VIAS, Path, Storage
+from fdl.schema.scalars import Choice, Flag, Text
 from fdl.schema.schema import Block, Key, KindReader, ListOf, Reading
 from fdl.text.nodes import Location, Node
 
@@ -137,6 +137,12 @@ STORAGE_KEYS = {
         about="Inputs of a workflow's step only: a JMESPath condition on the result of each job"
         " that writes there (`document.kind == 'photo'`); its files come only if it is true.",
         default="every file",
+    ),
+    "via": Key(
+        reader=Choice(VIAS),
+        about="Inputs of functions with jobs: events of uploads come from S3 itself, by a rule of"
+        " EventBridge (several functions may then take the same objects), or by an SNS topic"
+        " (others may subscribe to it). Both are made on AWS; other clouds use `s3`.",
     ),
 }
 STORAGE = Block(into=Storage, short="path", keys=STORAGE_KEYS)

@@ -33,6 +33,7 @@ from fdl.lint.settings import (
     owner_findings,
     place_findings,
     settings_findings,
+    via_findings,
 )
 from fdl.lint.variables import (
     CLEAR_REMEDY,
@@ -79,7 +80,7 @@ def lint(
         findings += deployment_findings(deployed(document))
         for function in deployed(document):
             findings += advance_findings(function)
-            findings += place_findings(function)
+            findings += [*place_findings(function), *via_findings(function)]
         findings += run_findings(document, deployed(document))
         findings += notify_findings(document, deployed(document))
         findings += schedule_findings(document, deployed(document))

@@ -11,6 +11,7 @@ from fdl.graph.graph import overlap
 from fdl.model import LAMBDA_TIMEOUT_S_MAX, ROLE_PATH, Function, Path, Storage
 from fdl.plan.advance import advance_s, asked_advance_s, why_not_ahead
 from fdl.plan.resources import DeployTarget
+from fdl.plan.uploads import RULE_CHARACTERS_MAX
 from gpu_scheduler.data_names import name_of
 from gpu_scheduler.model import Request
 
@@ -53,6 +54,26 @@ def place_findings(function: Function) -> Iterator[Finding]:
         yield _E, path, "needs jobs: on a host no object starts a function by itself"
     elif not function.on_host and function.host != Host():
         yield _W, f"{function.path}.host", "no effect without `execution: host` or `auto`"
+
+
+def via_findings(function: Function) -> Iterator[Finding]:
+    """Inputs whose events cannot come by the way that they name."""
+    for path, storage in function.storages:
+        message, queue = "", function.queues[0]
+        if storage.via == "s3":
+            continue
+        if ".output[" in path or storage not in function.user_input:
+            message = "users upload nothing here: it is of inputs"
+        elif function.workflow:
+            message = "uploads of a workflow start its runs, and their events come from S3 itself"
+        elif not function.queued:
+            message = "needs jobs, whose queue gets the events"
+        elif storage.via == "eventbridge" and storage.owner is not None:
+            message = "S3 sends the events of another account's bucket to that one's EventBridge"
+        elif storage.via == "eventbridge" and len(queue) > RULE_CHARACTERS_MAX:
+            message = f"EventBridge takes {RULE_CHARACTERS_MAX} characters, and it is named {queue}"
+        if message:
+            yield _E, f"{path}.via", message
 
 
 def data_findings(function: Function) -> Iterator[Finding]:

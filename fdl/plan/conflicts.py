@@ -7,16 +7,18 @@ from collections.abc import Sequence
 from corekit.errors import AppError, ErrorCode
 from fdl.plan.desired import DesiredFunction
 from fdl.plan.resources import (
+    EventRule,
     FunctionResource,
     QueueResource,
     Role,
     Schedule,
+    Topic,
     WorkflowRecord,
     key_of,
 )
 
 #: Kinds of which one belongs to one function; buckets may be shared.
-EXCLUSIVE = FunctionResource | QueueResource | Role | WorkflowRecord | Schedule
+EXCLUSIVE = FunctionResource | QueueResource | Role | WorkflowRecord | Schedule | Topic | EventRule
 
 
 def check_collisions(wanted: Sequence[DesiredFunction]) -> None:

@@ -32,6 +32,14 @@ from fdl.plan.resources import QUEUE_URL, DeployTarget, Resource, digest, key_of
 from fdl.plan.roles import role_of
 from fdl.plan.schedules import schedules_of
 from fdl.plan.tags import CREATOR, tags_of
+from fdl.plan.uploads import (
+    from_s3,
+    notifications_of,
+    policy_document,
+    policy_of_jobs,
+    via_of,
+    via_resources,
+)
 from gpu_scheduler.model import Request
 
 #: A completion message only wakes an orchestrator; the result itself is in the bucket.
@@ -213,7 +221,7 @@ def _queues(
         visibility_s=visibility_s,
         dead_letter_arn=place.queue_arn(dead),
         receives_max=budget.max_receive_count,
-        policy=_policy_of_jobs(function, place, jobs),
+        policy=policy_of_jobs(function, place, jobs),
         tags=tags,
     )
     allowed = [from_s3(function, place, done, *_event_buckets(function))]
@@ -226,14 +234,7 @@ def _queues(
         policy=policy_document(*allowed),
         tags=tags,
     )
-    return [dead_letter, job_queue, completion]
-
-
-def _policy_of_jobs(function: Function, place: DeployTarget, queue: str) -> dict[str, object]:
-    """Uploads become jobs; jobs of a step are sent by the orchestrator, by its own rights."""
-    if function.workflow:
-        return {}
-    return policy_document(from_s3(function, place, queue, function.user_input[0].path.bucket))
+    return [dead_letter, job_queue, completion, *via_resources(function, place)]
 
 
 def _dead_letters(
@@ -254,34 +255,11 @@ def _dead_letters(
     return [queue]
 
 
-def policy_document(*statements: Mapping[str, object]) -> dict[str, object]:
-    return {"Version": "2012-10-17", "Statement": list(statements)}
-
-
 def _event_buckets(function: Function) -> tuple[str, ...]:
     """Buckets whose events go to the completion queue."""
     target = function.job.object if function.job is not None else None
     names = (function.intermediate.bucket, *((target.bucket,) if target is not None else ()))
     return tuple(dict.fromkeys(names))
-
-
-def from_s3(
-    function: Function, place: DeployTarget, queue: str, *buckets: str
-) -> dict[str, object]:
-    arns = [place.bucket_arn(bucket) for bucket in buckets]
-    owners = owners_of(function)
-    accounts = list(dict.fromkeys(owners.get(bucket) or place.account for bucket in buckets))
-    return {
-        "Sid": "events",
-        "Effect": "Allow",
-        "Principal": {"Service": "s3.amazonaws.com"},
-        "Action": "sqs:SendMessage",
-        "Resource": place.queue_arn(queue),
-        "Condition": {
-            "ArnEquals": {"aws:SourceArn": arns[0] if len(arns) == 1 else arns},
-            "StringEquals": {"aws:SourceAccount": accounts[0] if len(accounts) == 1 else accounts},
-        },
-    }
 
 
 def _from_role(place: DeployTarget, queue: str, role: str) -> dict[str, object]:
@@ -313,58 +291,6 @@ def _permissions(function: Function, place: DeployTarget) -> list[Resource]:
             account=owners_of(function).get(bucket) or place.account,
         )
         for bucket in dict.fromkeys(path.bucket for path in sources)
-    ]
-
-
-def notifications_of(function: Function, place: DeployTarget) -> list[kinds.Notification]:
-    """Rules with stable ids. Files reach a step of a workflow by the orchestrator instead."""
-    name = function.name
-    if not function.queued:
-        target = place.function_arn(name)
-        return notification_rules(f"orchgpu-{name}-invoke", function.user_input, target)
-    jobs, _, done = function.queues
-    target, bucket = place.queue_arn(done), function.intermediate.bucket
-
-    def ours(word: str, prefix: str, suffix: str = ".json") -> kinds.Notification:
-        """A rule of the intermediate bucket, for the completion queue."""
-        return kinds.Notification(
-            bucket=bucket,
-            id=f"orchgpu-{name}-{word}",
-            target_arn=place.function_arn(name) if word == "staging" else target,
-            prefix=prefix,
-            suffix=suffix,
-        )
-
-    form = ".tar.gz" if function.job and function.job.envelope == "tar.gz" else ".zip"
-    uploads = () if function.workflow else function.user_input
-    rules = notification_rules(f"orchgpu-{name}-jobs", uploads, place.queue_arn(jobs))
-    rules += [ours("staging", f"staging/{name}/", form)] if function.in_lambda else []
-    rules.append(ours("results", "results/"))
-    if function.gpu is None and not function.foreign:
-        # claims and reports of attempts without a device, which no session reports
-        rules.append(ours("attempts", "attempts/"))
-    ends = function.job.object if function.job is not None else None
-    if ends is not None:
-        # the object that ends a job, by the prefix and suffix around its placeholders
-        before, after = ends.prefix.partition("{")[0], ends.prefix.rpartition("}")[2]
-        rules.append(replace(ours("object", before, after), bucket=ends.bucket))
-    return rules
-
-
-def notification_rules(
-    stem: str, inputs: tuple[Storage, ...], target: str
-) -> list[kinds.Notification]:
-    """Rules about new objects of inputs, one for each suffix: an S3 rule takes only one."""
-    wanted = [(s.path, suffix) for s in inputs for suffix in (s.suffixes or ("",))]
-    return [
-        kinds.Notification(
-            bucket=path.bucket,
-            id=stem if n == 0 else f"{stem}-{n + 1}",
-            target_arn=target,
-            prefix=path.key_prefix,
-            suffix=suffix,
-        )
-        for n, (path, suffix) in enumerate(wanted)
     ]
 
 
@@ -468,6 +394,10 @@ def _notices(function: Function, place: DeployTarget) -> tuple[str, ...]:
     if runs_outside_image(function, place):
         where = f"the script runs on this machine's files, not in {function.image}"
         found.append(f"{function.name}: this cloud starts no containers; {where}")
+    if function.user_input and via_of(function, place) != function.user_input[0].via:
+        service = {"sns": "SNS"}.get(function.user_input[0].via, "EventBridge")
+        text = f"{service} is used on AWS alone: here S3 itself sends the events of uploads"
+        found.append(f"{function.name}: {text}")
     if not function.queued and function.user_input:
         found.append(
             f"{function.name}: its objects become no jobs: Lambda tries an event three times"

@@ -40,7 +40,7 @@ from fdl.plan.tags import FUNCTION_TAG
 #: The one field that the cloud does not show, so that it is not compared.
 _UNOBSERVED = "code_at"
 #: Fields whose values are not shown: they may be long, or private.
-_OPAQUE = ("variables", "policy", "body", "created", "package", "tags", "put")
+_OPAQUE = ("variables", "policy", "body", "created", "package", "tags", "put", "pattern")
 
 
 class Action(StrEnum):

@@ -50,6 +50,12 @@ class DeployTarget(Value):
     def function_arn(self, name: str) -> str:
         return f"arn:{self.partition}:lambda:{self.region}:{self.account}:function:{name}"
 
+    def topic_arn(self, name: str) -> str:
+        return f"arn:{self.partition}:sns:{self.region}:{self.account}:{name}"
+
+    def rule_arn(self, name: str) -> str:
+        return f"arn:{self.partition}:events:{self.region}:{self.account}:rule/{name}"
+
     def bucket_arn(self, name: str) -> str:
         return f"arn:{self.partition}:s3:::{name}"
 
@@ -107,6 +113,24 @@ class QueueResource(Value):
     receives_max: int = 0  #: of the redrive policy; 0 = none
     policy: Json = {}  #: {} = none
     tags: Mapping[str, str] = {}
+
+
+class Topic(Value):
+    """An SNS topic with one subscriber, a queue; others may subscribe too."""
+
+    kind: ClassVar[str] = "topic"
+    name: str
+    queue: str
+    policy: Json
+
+
+class EventRule(Value):
+    """A rule of EventBridge's default bus, with one target, a queue."""
+
+    kind: ClassVar[str] = "event-rule"
+    name: str
+    queue: str
+    pattern: Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,8 +240,15 @@ class Permission(Value):
         return f"{self.function}/{self.statement}"
 
 
+#: The id, which S3 does not have, of the setting that a bucket's events go to EventBridge.
+EVENT_BRIDGE = "EventBridge"
+
+
 class Notification(Value):
-    """One rule of a bucket's notification configuration."""
+    """One rule of a bucket's notification configuration.
+
+    That with the id EVENT_BRIDGE has no target: the bucket's events go to EventBridge too.
+    """
 
     kind: ClassVar[str] = "notification"
     bucket: str
@@ -338,6 +369,8 @@ Resource: TypeAlias = (
     Bucket
     | Package
     | QueueResource
+    | Topic
+    | EventRule
     | FunctionResource
     | InvokeConfig
     | EventSource
@@ -363,6 +396,8 @@ ORDER = (
     "expiry",
     "role",
     "queue",
+    "topic",
+    "event-rule",
     "log-retention",
     "function",
     "invoke-config",

@@ -12,18 +12,11 @@ from corekit.decode import encode
 from fdl.graph.graph import feeding, order
 from fdl.model import RETENTION_S, Document, Function, Workflow
 from fdl.plan import resources as kinds
-from fdl.plan.desired import (
-    DesiredFunction,
-    buckets_of,
-    from_s3,
-    notification_rules,
-    notify_of,
-    policy_document,
-    results_days,
-)
+from fdl.plan.desired import DesiredFunction, buckets_of, notify_of, results_days
 from fdl.plan.functions import owners_of
 from fdl.plan.resources import QUEUE_URL, DeployTarget, Resource, digest
 from fdl.plan.tags import workflow_tags
+from fdl.plan.uploads import from_s3, notification_rules, policy_document
 
 
 def queues_of(workflow: str) -> tuple[str, str]:

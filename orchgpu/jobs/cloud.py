@@ -288,15 +288,18 @@ class JobCloud:
             head = _existing(lambda: self.services.head_object(bucket, key))
         return head if head.metadata == _origin(to, file, parameters) else None
 
-    def submit_once(self, function: Function, file: Path, *, source: str = "") -> Submitted:
+    def submit_once(
+        self, function: Function, file: Path, *, source: str = "", parameters: str = ""
+    ) -> Submitted:
         """Upload an input unless it is there; a repeated call returns the same job.
 
         `source`: the object that it was copied from, by which `submitted_from` knows it.
-        Raises CONFLICT where another content is there, which stays; INVALID as `submit` does.
+        Raises CONFLICT where an input that differs is there, which stays; INVALID as `submit` does.
         """
         self.check(function, file)
         bucket, key = function.input_bucket, input_key(function, file)
-        origin = {**_origin(function, file), **({_SOURCE: _hash(source)} if source else {})}
+        copied = {_SOURCE: _hash(source)} if source else {}
+        origin = {**_origin(function, file, parameters), **copied}
         try:
             version = self.services.upload(file, bucket, key, origin, once=True)
         except AppError as error:
@@ -304,14 +307,18 @@ class JobCloud:
                 raise
             version = None  # of another request, or of this one, whose answer was lost
         head = _existing(lambda: self.services.head_object(bucket, key, version))
-        if head.metadata.get(_DIGEST) != origin[_DIGEST]:
-            raise AppError(ErrorCode.CONFLICT, f"s3://{bucket}/{key} has another content")
+        if any(head.metadata.get(name) != origin.get(name) for name in (_DIGEST, SET)):
+            text = f"s3://{bucket}/{key} has another content or other parameters"
+            raise AppError(ErrorCode.CONFLICT, text)
         return _submitted(function, file, head, head.modified.timestamp())
 
-    def submitted_from(self, function: Function, file: PurePath, source: str) -> Submitted | None:
-        """The job of an input that exists; None for one that was not copied from this object."""
+    def submitted_from(
+        self, function: Function, file: PurePath, source: str, parameters: str = ""
+    ) -> Submitted | None:
+        """The job of an input that exists; None for one that was not made of these."""
         head = self.head(function.input_bucket, input_key(function, file))
-        if head.metadata.get(_SOURCE) != _hash(source):
+        found = (head.metadata.get(_SOURCE), head.metadata.get(SET, ""))
+        if found != (_hash(source), parameters):
             return None
         return _submitted(function, file, head, head.modified.timestamp())
 
@@ -482,15 +489,9 @@ def _origin(function: TakesInputs, file: Path, parameters: str = "") -> dict[str
     return {_DIGEST: digest, "orchgpu-revision": function.revision, **given}
 
 
-def versions_of(head: Head) -> tuple[str, ...]:
-    """The versions by which an event may name an object; the last one where it has none."""
-    undated = f"{head.etag}@{head.modified.isoformat()}"
-    return (*([] if head.version_id is None else [head.version_id]), undated)
-
-
 def _submitted(function: Function, file: PurePath, head: Head, uploaded_s: float) -> Submitted:
     key = input_key(function, file)
-    ids = tuple(job_id(function.input_bucket, key, v, function.name) for v in versions_of(head))
+    ids = tuple(job_id(function.input_bucket, key, v, function.name) for v in head.versions)
     return Submitted(function=function, file=file, key=key, job_ids=ids, uploaded_s=uploaded_s)
 
 

@@ -41,7 +41,7 @@ from orchgpu.core.runs.newest import newest_prefix, newest_run
 from orchgpu.core.runs.records import Admission, Cancel, Frozen, InputFile, Retry, RunResult
 from orchgpu.core.runs.state import Run, Step, state_of
 from orchgpu.core.runs.workflow import Workflow
-from orchgpu.jobs.cloud import JobCloud, input_key, versions_of
+from orchgpu.jobs.cloud import JobCloud, input_key
 from orchgpu.jobs.places import Input
 from orchgpu.jobs.transfers import for_each
 
@@ -165,7 +165,7 @@ def start_runs(
             key = input_key(workflow, file)
             ids = tuple(
                 run_id(workflow.input_bucket, key, version, workflow.name)
-                for version in versions_of(head)
+                for version in head.versions
             )
             return StartedRun(workflow=workflow, file=file, key=key, run_ids=ids, uploaded_s=now_s)
 

@@ -10,7 +10,7 @@ from corekit.errors import AppError, ErrorCode
 from corekit.values import Value
 from fdl.plan.schedules import SCHEDULED_TIME
 from orchgpu.deploy.ports import ScheduleState
-from orchgpu.jobs.cloud import JobCloud, versions_of
+from orchgpu.jobs.cloud import JobCloud
 
 
 class ScheduledRun(Value):
@@ -61,7 +61,7 @@ def _place(cloud: JobCloud, found: ScheduleState) -> tuple[str, str]:
 
 def _run(cloud: JobCloud, found: ScheduleState, bucket: str, key: str) -> ScheduledRun:
     head = cloud.head(bucket, key)
-    job = job_id(bucket, key, versions_of(head)[0], found.function)
+    job = job_id(bucket, key, head.versions[0], found.function)
     return ScheduledRun(
         bucket=bucket,
         key=key,

@@ -252,6 +252,22 @@ class Scope(Value):
         names = named if self.functions else [f"{self.function_prefix}*"]
         return tuple(map(self.place.schedule_arn, names))
 
+    @property
+    def topics_of_uploads(self) -> tuple[str, ...]:
+        """Topics that deploy makes; without functions those with the prefix."""
+        return tuple(map(self.place.topic_arn, self._via("sns")))
+
+    @property
+    def rules_of_uploads(self) -> tuple[str, ...]:
+        """Rules of EventBridge that deploy makes; without functions those with the prefix."""
+        return tuple(map(self.place.rule_arn, self._via("eventbridge")))
+
+    def _via(self, service: str) -> list[str]:
+        if not self.functions:
+            return [f"{self.function_prefix}*"]
+        sources = ((f.queues[0], s) for f in self.functions for s in f.user_input)
+        return list(dict.fromkeys(queue for queue, s in sources if s.via == service))
+
     def boundaries(self) -> tuple[str, ...]:
         """The policies by which deploy limits those roles."""
         if not self.functions:

@@ -1,7 +1,7 @@
 """`Cloud` of a deploy to own hosts: an S3-compatible store, and PostgreSQL.
 
 Buckets, lifecycle rules, packages, records and revisions are those of AWS, by the same calls.
-Queues and notification rules are rows of the database; of Lambda, IAM and logs there is nothing.
+Queues and notification rules are rows of the database; Lambda, IAM and logs are absent.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _OF_AWS = (
 _USE_CRON = (
     "remove `schedule:`, and let the cron of a machine run `orchgpu put FILE FUNCTION` at its times"
 )
+_USE_STORE = "leave `via:` out: here the store itself sends the events of uploads"
 _LOGS = "logs of functions stay with the hosts that run them; a result has the last lines"
 
 
@@ -85,6 +86,7 @@ class OwnCloud(AwsCloud):
         locks = Locks(s3, place)
         absent: dict[str, Any] = dict.fromkeys(_OF_AWS, Absent("Lambda and roles", USE_HOSTS))
         absent["schedules"] = Absent("schedules", _USE_CRON)
+        absent |= dict.fromkeys(("topics", "rules"), Absent("SNS and EventBridge", _USE_STORE))
         return Parts(
             buckets=CheckedBuckets(s3, place),
             expiries=Expiries(s3, locks.held),

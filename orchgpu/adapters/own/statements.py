@@ -77,7 +77,7 @@ taken AS (
 SELECT * FROM taken WHERE NOT dead ORDER BY id
 """
 
-#: No row: there is no such queue. NULL: it is empty.
+#: No row: the queue does not exist. NULL: it is empty.
 NEXT_VISIBLE_S: LiteralString = """
 SELECT (SELECT extract(epoch FROM min(m.visible_at) - now())
         FROM orchgpu_messages m WHERE m.queue = q.name)
@@ -100,7 +100,7 @@ SELECT CASE WHEN count(*) > 0 AND %(hidden_s)s <= 0
        THEN pg_notify(%(channel)s, %(queue)s)::text END FROM changed
 """
 
-#: Visible, hidden. No row: there is no such queue.
+#: Visible, hidden. No row: the queue does not exist.
 COUNT: LiteralString = """
 SELECT count(m.id) FILTER (WHERE m.visible_at <= now()),
        count(m.id) FILTER (WHERE m.visible_at > now())
@@ -189,4 +189,4 @@ def message_of(row: Sequence[object]) -> Message:
 
 
 def no_queue(queue: str) -> AppError:
-    return AppError(ErrorCode.NOT_FOUND, f"there is no queue {queue!r}: `orchgpu deploy` makes it")
+    return AppError(ErrorCode.NOT_FOUND, f"queue {queue!r} does not exist: `orchgpu deploy` makes it")

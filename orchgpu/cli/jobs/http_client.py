@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -65,11 +65,22 @@ class HttpClient:
         self._http = http
         self._url = url
 
-    async def submit(self, function: str, file: Path, name: str, idempotency_key: str) -> Job:
-        """Store a file as an input; repeated with the same key it is the same job."""
+    async def submit(
+        self,
+        function: str,
+        file: Path,
+        name: str,
+        idempotency_key: str,
+        parameters: Sequence[str] = (),
+    ) -> Job:
+        """Store a file as an input; repeated with the same key it is the same job.
+
+        `parameters`: each `NAME=VALUE`.
+        """
         path = f"/v1/functions/{quote(function, safe='')}/jobs"
         headers = {"Idempotency-Key": idempotency_key, "Content-Type": "application/octet-stream"}
-        sent: dict[str, Any] = {"params": {"name": name}, "headers": headers}
+        asked = [("name", name), *(("set", one) for one in parameters)]
+        sent: dict[str, Any] = {"params": asked, "headers": headers}
         backoff = Backoff(0.2, 5.0)
         for left in range(TRIES, 0, -1):
             try:

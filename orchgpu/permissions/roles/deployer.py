@@ -33,6 +33,14 @@ FUNCTIONS = (
     *("DeleteFunctionEventInvokeConfig", "GetPolicy", "AddPermission", "RemovePermission"),
 )
 SCHEDULES = tuple(f"scheduler:{verb}Schedule" for verb in ("Get", "Create", "Update", "Delete"))
+_TOPICS = (
+    *("sns:CreateTopic", "GetTopicAttributes", "SetTopicAttributes", "DeleteTopic"),
+    *("Subscribe", "ListSubscriptionsByTopic"),
+)
+_RULES = (
+    *("events:DescribeRule", "PutRule", "DeleteRule"),
+    *("ListTargetsByRule", "PutTargets", "RemoveTargets"),
+)
 _NETWORK = (
     *("ec2:DescribeSubnets", "DescribeSecurityGroups", "DescribeVpcs"),
     *("DescribeNetworkInterfaces", "lambda:ListFunctions"),
@@ -56,6 +64,8 @@ def _needs(scope: Scope) -> Iterator[Statement]:
     yield allow("Functions", *FUNCTIONS, on=scope.lambdas)
     yield allow("PassRole", "iam:PassRole", on=(*scope.made_roles(), *passed), when=services)
     yield allow("Schedules", *SCHEDULES, on=scope.schedules)
+    yield allow("Topics", *_TOPICS, on=scope.topics_of_uploads)
+    yield allow("Rules", *_RULES, on=scope.rules_of_uploads)
     yield from _roles(scope)
     yield from _logs(scope)
     yield allow("Layers", "lambda:GetLayerVersion", on=layers if scope.functions else ("*",))

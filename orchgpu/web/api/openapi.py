@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpu_scheduler.protocol.openapi import ERROR, Schema, components_of
+from orchgpu.web.api.cloud_events import STRUCTURED
 from orchgpu.web.api.model import VALUES
 from orchgpu.web.api.state import WAIT_S_MAX
 from orchgpu.web.model.pages import LIMIT, LIMIT_MAX
@@ -62,6 +63,22 @@ _SECONDS: Schema = {"type": "number", "minimum": 0, "maximum": WAIT_S_MAX}
 _WAIT = _parameter("query", "wait", _SECONDS, "seconds to wait for the end")
 
 
+_SET: Schema = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,63}=", "maxLength": 400}
+_ATTRIBUTE: Schema = {"type": "string", "minLength": 1, "maxLength": 500}
+_EVENT: Schema = {
+    "type": "object",
+    "required": ["specversion", "id", "source", "type"],
+    "properties": {
+        "specversion": {"const": "1.0"},
+        **dict.fromkeys(("id", "source", "type"), _ATTRIBUTE),
+        "datacontenttype": {"type": "string"},
+        "data": {"description": "the input"},
+        "data_base64": {"type": "string", "format": "byte"},
+        "dataref": {"type": "string", "pattern": "^s3://"},
+    },
+}
+
+
 def _submit() -> Schema:
     form = {
         "type": "object",
@@ -73,6 +90,7 @@ def _submit() -> Schema:
         "application/octet-stream": binary,
         "multipart/form-data": {"schema": form},
         "application/json": {"schema": _reference("InputReference")},
+        STRUCTURED: {"schema": _EVENT},
     }
     key = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"}
     text = "the same for a request and its repetitions, which get the same job"
@@ -88,6 +106,7 @@ def _submit() -> Schema:
         "parameters": [
             _WAIT,
             _parameter("query", "name", {**_TEXT, "pattern": r"^[^/\\]+$"}, name),
+            _parameter("query", "set", {"type": "array", "items": _SET}, "parameters of the job"),
             _parameter("header", "Idempotency-Key", key, text),
         ],
         "requestBody": {"required": True, "content": content},
@@ -124,7 +143,7 @@ def _outputs() -> Schema:
 
 
 def _events() -> Schema:
-    stream = {"text/event-stream": {"schema": {"type": "string"}}}
+    stream: Schema = {"text/event-stream": {}}
     last = _parameter("header", "Last-Event-ID", {"type": "string"}, "continue after this event")
     summary = "States (`state`: Job) and lines (`line`: LogLine) as they come, until `end`."
     described = _operation("job_events", summary, "Job")

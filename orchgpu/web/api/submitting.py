@@ -1,9 +1,9 @@
 """`POST /v1/functions/NAME/jobs`: one request becomes one input, and so one job.
 
-The input's name begins with an id: of the function and the idempotency key, or a random one. It is
-stored on the condition that nothing is there, so a request that is repeated, on whichever server,
-finds the input of the first one. The name that the caller gives follows the id; another name under
-the same key is another body.
+The input's name begins with an id: of the function and the idempotency key (of a CloudEvent: its
+source and id), or a random one. It is stored on the condition that nothing is there, so a request
+that is repeated, on whichever server, finds the input of the first one. The name that the caller
+gives follows the id; another name or other parameters under the same key are another body.
 """
 
 from __future__ import annotations
@@ -18,14 +18,23 @@ from aiohttp import BodyPartReader, web
 
 from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode, invalid
+from corekit.values import Value
 from gpu_scheduler.protocol.keys import KeyRole
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud, Submitted, input_key
+from orchgpu.jobs.parameters import parameters_text
 from orchgpu.jobs.places import At, parse_url
 from orchgpu.web.api.callers import visit_of
+from orchgpu.web.api.cloud_events import (
+    EVENT_BYTES_MAX,
+    Event,
+    binary_event,
+    is_structured,
+    structured_event,
+)
 from orchgpu.web.api.jobs import finished, seconds_of
 from orchgpu.web.api.model import InputReference, queued
-from orchgpu.web.http.answers import answered, body_of
+from orchgpu.web.http.answers import answered, body_of, small_body
 from orchgpu.web.http.security import Visit
 from orchgpu.web.http.uploads import (
     PIECE_BYTES,
@@ -58,10 +67,11 @@ async def submit(request: web.Request) -> web.Response:
 
 async def _submit(request: web.Request, visit: Visit, wait_s: float) -> web.Response:
     name = request.match_info["function"]
-    id_, api = _id_of(request, name), visit.console.api
+    _require_plain_key(request)
+    api = visit.console.api
     function = await visit.ask_cloud(lambda cloud: _function(cloud, visit, name))
     with api.inputs.one(visit.session.party):
-        submitted = await _stored(request, visit, function, id_)
+        submitted = await _stored(request, visit, function, await _given(request, name))
     api.note(submitted)
     job = queued(submitted)
     over = await finished(request, visit, job.id, wait_s) if wait_s else None
@@ -82,45 +92,68 @@ def _function(cloud: JobCloud, visit: Visit, name: str) -> Function:
     return function
 
 
-def _id_of(request: web.Request, function: str) -> str:
-    """The beginning of the input's name: the same for requests with the same key."""
-    key = request.headers.get(IDEMPOTENCY_KEY)
-    if key is None:
-        return secrets.token_hex(16)
+class _Given(Value):
+    """The parts of a request that are known before its body is an input."""
+
+    id: str  #: the beginning of the input's name: the same for requests with the same key
+    parameters: str  #: as `contract.parameters.set_text` writes them
+    is_event: bool
+    content: bytes | None  #: of the input; None: the body, or an object
+    at: At | None  #: the object that becomes the input
+
+    @property
+    def source(self) -> str:
+        return "" if self.at is None else self.at.url
+
+
+def _require_plain_key(request: web.Request) -> None:
+    key = request.headers.get(IDEMPOTENCY_KEY, "-")
     if not 0 < len(key) <= _KEY_CHARS_MAX or not key.isascii() or not key.isprintable():
         text = f"{IDEMPOTENCY_KEY} must have 1 to {_KEY_CHARS_MAX} printable ASCII characters"
         raise invalid(text)
-    return hashlib.sha256(f"{function}\0{key}".encode()).hexdigest()[:32]
 
 
-async def _stored(request: web.Request, visit: Visit, function: Function, id_: str) -> Submitted:
+async def _given(request: web.Request, function: str) -> _Given:
+    parameters = parameters_text(request.query.getall("set", ()), "set")
+    key, event = request.headers.get(IDEMPOTENCY_KEY), await _event(request)
+    content, at = None, None
+    if event is not None:
+        if key is not None:
+            raise invalid(f"a CloudEvent's source and id are its key: leave {IDEMPOTENCY_KEY} out")
+        key, content = event.key, event.data
+        at = _object(event.dataref, "dataref") if event.dataref and content == b"" else None
+    elif request.content_type == "application/json":
+        at = await _reference(request)
+    id_ = secrets.token_hex(16)
+    if key is not None:
+        id_ = hashlib.sha256(f"{function}\0{key}".encode()).hexdigest()[:32]
+    return _Given(id=id_, parameters=parameters, is_event=event is not None, content=content, at=at)
+
+
+async def _stored(
+    request: web.Request, visit: Visit, function: Function, given: _Given
+) -> Submitted:
     """The input of a request, stored once."""
-    at = await _reference(request) if request.content_type == "application/json" else None
-    source = "" if at is None else at.url
-    received = await _received(request, function, id_, at)
+    received = await _received(request, function, given)
     # kept while a request of that id has its content: no sender can hold others up
-    lock = visit.console.api.repeats.setdefault(id_, asyncio.Lock())
+    lock = visit.console.api.repeats.setdefault(given.id, asyncio.Lock())
+    file = received.file
     try:
-        if at is not None:
-            file = received.file
-            earlier = await visit.ask_cloud(lambda one: _earlier(one, function, file, id_, source))
+        if given.at is not None:
+            earlier = await visit.ask_cloud(lambda one: _earlier(one, function, file, given))
             if earlier is not None:
                 return earlier  # whatever became of the source
-            await _copied(visit, at, file)
+            await _copied(visit, given.at, file)
         async with lock:
-            return await visit.ask_cloud(
-                lambda cloud: _store(cloud, function, received.file, id_, source)
-            )
+            return await visit.ask_cloud(lambda cloud: _store(cloud, function, file, given))
     finally:
         received.remove()
 
 
-def _earlier(
-    cloud: JobCloud, function: Function, file: Path, id_: str, source: str
-) -> Submitted | None:
+def _earlier(cloud: JobCloud, function: Function, file: Path, given: _Given) -> Submitted | None:
     """The job of that id, if its input was copied from there. Raises CONFLICT for another name."""
-    if _is_there(cloud, function, file, id_):
-        return cloud.submitted_from(function, file, source)
+    if _is_there(cloud, function, file, given.id):
+        return cloud.submitted_from(function, file, given.source, given.parameters)
     return None
 
 
@@ -134,13 +167,14 @@ def _is_there(cloud: JobCloud, function: Function, file: Path, id_: str) -> bool
     return earlier is not None
 
 
-def _store(cloud: JobCloud, function: Function, file: Path, id_: str, source: str) -> Submitted:
+def _store(cloud: JobCloud, function: Function, file: Path, given: _Given) -> Submitted:
     """Store the input unless it is there. Raises CONFLICT, and what the store refuses."""
-    _is_there(cloud, function, file, id_)
+    _is_there(cloud, function, file, given.id)
     cloud.check(function, file)
     key = input_key(function, file)
     try:
-        return cloud.submit_once(function, file, source=source)
+        source, parameters = given.source, given.parameters
+        return cloud.submit_once(function, file, source=source, parameters=parameters)
     except AppError as error:
         if error.code is ErrorCode.CONFLICT:
             raise _another(key) from error
@@ -153,25 +187,36 @@ def _store(cloud: JobCloud, function: Function, file: Path, id_: str, source: st
 
 
 def _another(key: str) -> AppError:
-    text = f"the {IDEMPOTENCY_KEY} was used for another body or name, which is stored as {key}: "
-    return AppError(ErrorCode.CONFLICT, f"{text}give a new key, or repeat that request", key=key)
+    text = f"the {IDEMPOTENCY_KEY} was used for another body, name or parameters; the input is "
+    text += f"{key}: give a new key, or repeat that request"
+    return AppError(ErrorCode.CONFLICT, text, key=key)
 
 
 # ---------------------------------------------------------------------- bodies
 
 
-async def _received(request: web.Request, function: Function, id_: str, at: At | None) -> Upload:
-    """The input in a file: the body, the one file of a form; empty yet for a reference."""
+async def _event(request: web.Request) -> Event | None:
+    """The CloudEvent that the request is; None for another request. Raises INVALID."""
+    if is_structured(request.content_type):
+        return structured_event(await small_body(request, EVENT_BYTES_MAX))
+    return binary_event(request.headers, has_body=request.body_exists)
+
+
+async def _received(request: web.Request, function: Function, given: _Given) -> Upload:
+    """The input in a file: the body, the one file of a form; empty yet for an object."""
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise invalid("Content-Encoding is not accepted; send the content as the function reads it")
     named = request.query.get("name")
-    if at is not None:
-        return _upload(function, id_, named or PurePosixPath(at.prefix).name)
-    if request.content_type == "multipart/form-data":
-        return await _of_form(request, function, id_, named)
-    upload = _upload(function, id_, named)
+    if given.at is not None:
+        return _upload(function, given.id, named or PurePosixPath(given.at.prefix).name)
+    if not given.is_event and request.content_type == "multipart/form-data":
+        return await _of_form(request, function, given.id, named)
+    upload = _upload(function, given.id, named)
     try:
-        await upload.receive(body_pieces(request))
+        if given.content is None:
+            await upload.receive(body_pieces(request))
+        else:
+            upload.file.write_bytes(given.content)
     except BaseException:
         upload.remove()
         raise
@@ -212,9 +257,13 @@ async def _pieces(part: BodyPartReader) -> AsyncIterator[bytes]:
 async def _reference(request: web.Request) -> At:
     """The object that a JSON body names. Raises INVALID."""
     given = decode(InputReference, await body_of(request, {"input": str}), "body")
-    at = parse_url(given.input)
+    return _object(given.input, "input")
+
+
+def _object(url: str, name: str) -> At:
+    at = parse_url(url)
     if not {"", ".", ".."}.isdisjoint(at.prefix.split("/")):  # of a folder, or read as another key
-        raise invalid(f"input {given.input!r:.200} names no object; write s3://bucket/key")
+        raise invalid(f"{name} {url!r:.200} names no object; write s3://bucket/key")
     return at
 
 

@@ -69,17 +69,8 @@ async def body_of(
         return {}
     if request.content_type != "application/json":
         raise invalid("the body must be JSON: send Content-Type: application/json")
-    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise invalid("Content-Encoding is not accepted; send plain JSON")
-    if (request.content_length or 0) > BODY_BYTES_MAX:
-        raise web.HTTPRequestEntityTooLarge(BODY_BYTES_MAX, request.content_length or 0)
-    text = await request.content.read(BODY_BYTES_MAX + 1)
-    while len(text) <= BODY_BYTES_MAX and not request.content.at_eof():
-        text += await request.content.read(BODY_BYTES_MAX + 1 - len(text))
-    if len(text) > BODY_BYTES_MAX:
-        raise web.HTTPRequestEntityTooLarge(BODY_BYTES_MAX, len(text))
     try:
-        value = parse_json(text)
+        value = parse_json(await small_body(request, BODY_BYTES_MAX))
     except ValueError:
         raise invalid("the body is not JSON") from None
     if not isinstance(value, dict) or not set(names) <= set(value) <= set(kinds):
@@ -88,6 +79,20 @@ async def body_of(
         if kind is not object and type(value[name]) is not kind:
             raise invalid(f"{name} must be {_KINDS.get(kind, kind.__name__)}")
     return value
+
+
+async def small_body(request: web.Request, bytes_max: int) -> bytes:
+    """The whole body of a request. Raises INVALID, and 413 for a larger one."""
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise invalid("Content-Encoding is not accepted; send plain JSON")
+    if (request.content_length or 0) > bytes_max:
+        raise web.HTTPRequestEntityTooLarge(bytes_max, request.content_length or 0)
+    text = await request.content.read(bytes_max + 1)
+    while len(text) <= bytes_max and not request.content.at_eof():
+        text += await request.content.read(bytes_max + 1 - len(text))
+    if len(text) > bytes_max:
+        raise web.HTTPRequestEntityTooLarge(bytes_max, len(text))
+    return text
 
 
 _KINDS = {str: "a text", int: "an integer", bool: "true or false"}

@@ -21,7 +21,7 @@ from orchgpu.core.function import Function
 from orchgpu.core.runs.workflow import Workflow
 from orchgpu.deploy.deployment import execute, prepare_rollback
 from orchgpu.deploy.revisions import Revision
-from orchgpu.jobs.cloud import DirectFunction, JobCloud, input_key, versions_of
+from orchgpu.jobs.cloud import DirectFunction, JobCloud, input_key
 from orchgpu.jobs.provider import provider
 from orchgpu.jobs.rights import KeyRights
 from orchgpu.web.http.answers import answered, body_of
@@ -140,7 +140,7 @@ def _stored(cloud: JobCloud, target: Function | Workflow, file: Path) -> dict[st
         stored = cloud.submit(target, file, now_s=time.time())
         return {"job": stored.job_ids[0], "key": stored.key}
     head, key = cloud.upload_input(target, file), input_key(target, file)
-    return {"run": run_id(target.input_bucket, key, versions_of(head)[0], target.name), "key": key}
+    return {"run": run_id(target.input_bucket, key, head.versions[0], target.name), "key": key}
 
 
 def _function(cloud: JobCloud, viewer: KeyRights, name: str) -> dict[str, object]:

@@ -14,6 +14,7 @@ import pytest
 from yarl import URL
 
 from contract.keys import job_id
+from contract.parameters import parameters_in
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
@@ -220,6 +221,50 @@ async def test_a_repeated_reference_is_the_first_job_though_its_object_is_gone(s
         other = json.dumps({"input": "s3://outputs/hits/other/soon-gone.txt"}).encode()
         await put(site, "outputs", "hits/other/soon-gone.txt", b"other")
         assert (await lab.ask("POST", JOBS, other, **json_))[0] == 409
+
+
+async def test_a_cloud_event_is_one_job_in_either_form(site: Site) -> None:
+    event = {"specversion": "1.0", "id": "e 1", "source": "urn:lab", "type": "photo"}
+    headers = {f"ce_{name}": value.replace(" ", "%20") for name, value in event.items()}
+    whole = {"Content_Type": "application/cloudevents+json"}
+    await put(site, "outputs", "hits/seen.txt", b"seen")
+    async with program(site, "lab") as lab:
+        first = await lab.submit(b"[1]", Content_Type="application/json", **headers)
+        stored = await site.cloud(
+            lambda s3: s3.get_object(Bucket="inputs", Key=first["input"][len("s3://inputs/") :])
+        )
+        assert stored["Body"].read() == b"[1]", "JSON of an event is an input, not a reference"
+        body = json.dumps({**event, "data": [1]}).encode()
+        assert (await lab.submit(body, **whole))["id"] == first["id"]
+        for refused, status, more in (
+            ({**event, "data": [2]}, 409, {}),
+            ({**event, "id": ""}, 400, {}),
+            ({**event, "id": "e 2", "dataref": "https://x/y"}, 400, {}),
+            ({**event, "id": "e 3"}, 400, {"Idempotency_Key": "k"}),
+        ):
+            sent = json.dumps(refused).encode()
+            assert (await lab.ask("POST", JOBS, sent, **whole, **more))[0] == status, refused
+        body = json.dumps({**event, "id": "e 4", "dataref": "s3://outputs/hits/seen.txt"}).encode()
+        copied = await lab.submit(body, **whole)
+        assert copied["input"].endswith("-seen.txt")
+        headers |= {"ce_id": "e%204", "ce_dataref": "s3://outputs/hits/seen.txt"}
+        assert (await lab.submit(b"", **headers))["id"] == copied["id"]
+        batch = {"Content_Type": "application/cloudevents-batch+json"}
+        assert (await lab.ask("POST", JOBS, b"[]", **batch))[0] == 400
+
+
+async def test_parameters_of_a_request_are_part_of_it(site: Site) -> None:
+    async with program(site, "lab") as lab:
+        key = {"Idempotency_Key": "with parameters"}
+        job = await lab.submit(b"x", "?set=B=2&set=A=%C3%BC%20%3D", **key)
+        assert (await lab.submit(b"x", "?set=A=%C3%BC%20%3D&set=B=2", **key))["id"] == job["id"]
+        head = await site.cloud(
+            lambda s3: s3.head_object(Bucket="inputs", Key=job["input"][len("s3://inputs/") :])
+        )
+        assert parameters_in(head["Metadata"]) == {"A": "ü =", "B": "2"}
+        for query, status in (("?set=A=1", 409), ("", 409), ("?set=A", 400), ("?set=1=", 400)):
+            found, value, _ = await lab.ask("POST", JOBS + query, b"x", **key)
+            assert found == status, value
 
 
 @pytest.mark.parametrize(("code", "status"), [(ErrorCode.DENIED, 403), (ErrorCode.NOT_FOUND, 404)])

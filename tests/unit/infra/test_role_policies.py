@@ -291,6 +291,21 @@ def test_a_deployer_of_schedules_makes_them_and_their_role() -> None:
     assert not allows(policy_of("deployer", scope()), "scheduler:CreateSchedule", schedule)
 
 
+@pytest.mark.parametrize(
+    ("via", "action", "arn"),
+    [
+        ("sns", "sns:CreateTopic", PLACE.topic_arn("f-jobs")),
+        ("eventbridge", "events:PutRule", PLACE.rule_arn("f-jobs")),
+    ],
+)
+def test_a_deployer_makes_the_ways_of_uploads(via: str, action: str, arn: str) -> None:
+    wanted = scope(SCHEDULED.replace("{path: box/in}", f"{{path: box/in, via: {via}}}"))
+    for deployer in (policy_of("deployer", wanted), policy_of("deployer", Scope(place=PLACE))):
+        assert allows(deployer, action, arn)
+    assert not allows(policy_of("deployer", wanted), action, arn.replace("f-jobs", "g-jobs"))
+    assert not allows(policy_of("deployer", scope()), action, arn)
+
+
 def test_functions_of_one_file_share_statements() -> None:
     second = FDL.replace("search", "other").partition("aws:\n")[2]
     one, both = policy_of("function", scope()), policy_of("function", scope(FDL + second))

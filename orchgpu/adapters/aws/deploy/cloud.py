@@ -18,6 +18,7 @@ from fdl.plan.plan import Action, Observed, Step, frees_interfaces
 from fdl.plan.resources import QUEUE_URL, DeployTarget, Resource, key_of
 from orchgpu.adapters.aws.api import Shape
 from orchgpu.adapters.aws.deploy.calls import EventSources, Schedules
+from orchgpu.adapters.aws.deploy.events import EventRules, Topics
 from orchgpu.adapters.aws.deploy.facts import FactsReader, data_buckets
 from orchgpu.adapters.aws.deploy.functions import (
     InvokeConfigs,
@@ -78,6 +79,8 @@ class Parts(Value):
     permissions: Permissions
     sources: EventSources
     schedules: Schedules
+    topics: Topics
+    rules: EventRules
 
 
 class AwsCloud:
@@ -178,6 +181,8 @@ class AwsCloud:
             permissions=Permissions(lambda_),
             sources=EventSources(lambda_, place),
             schedules=Schedules(lambda: self.client("scheduler"), place),
+            topics=Topics(lambda: self.client("sns"), place),
+            rules=EventRules(lambda: self.client("events"), place),
         )
 
     def _put(  # noqa: C901 - one flat table
@@ -213,6 +218,10 @@ class AwsCloud:
                 parts.sources.put(resource)
             case kinds.Schedule():
                 parts.schedules.put(resource)
+            case kinds.Topic():
+                parts.topics.put(resource)
+            case kinds.EventRule():
+                parts.rules.put(resource)
             case _:
                 assert_never(resource)
 
@@ -259,6 +268,10 @@ class AwsCloud:
                 parts.sources.delete(resource)
             case kinds.Schedule():
                 parts.schedules.delete(resource.name)
+            case kinds.Topic():
+                parts.topics.delete(resource.name)
+            case kinds.EventRule():
+                parts.rules.delete(resource.name)
             case kinds.LogRetention():
                 pass  # never planned: logs outlive their function
             case _:
@@ -360,6 +373,10 @@ class _Reading:
                 return parts.sources.observe(*name.split("/", 1))
             case kinds.Schedule.kind:
                 return parts.schedules.observe(name)
+            case kinds.Topic.kind:
+                return parts.topics.observe(name)
+            case kinds.EventRule.kind:
+                return parts.rules.observe(name)
             case kinds.Record.kind | kinds.WorkflowRecord.kind:
                 return parts.state.record(kind, name)
         raise AppError(ErrorCode.INVALID, f"a ledger names the unknown kind {kind!r}")

@@ -14,6 +14,7 @@ from corekit.decode import decode, decode_known, encode
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import replace
 from fdl.plan.resources import (
+    EVENT_BRIDGE,
     Bucket,
     DeployTarget,
     Expiry,
@@ -36,6 +37,9 @@ _TARGETS = {
     "LambdaFunctionConfigurations": "LambdaFunctionArn",
     "TopicConfigurations": "TopicArn",
 }
+_TARGET_OF = dict(zip(("sqs", "lambda", "sns"), _TARGETS, strict=True))
+#: Present in a configuration: all events of the bucket go to EventBridge too.
+_EVENT_BRIDGE = "EventBridgeConfiguration"
 #: Other programs may write the same configuration between our read and our write.
 _MERGE_TRIES = 4
 #: Holds the lock of a bucket's rules for a block.
@@ -182,12 +186,15 @@ class Notifications:
     def observe(self, bucket: str) -> tuple[Notification, ...]:
         """Every rule of a bucket, without the mirrors that the moto bridge adds."""
         configuration = self._get(bucket)
-        return tuple(
+        rules = [
             _rule(bucket, item, item[arn])
             for target, arn in _TARGETS.items()
             for item in configuration.get(target, ())
             if not str(item.get("Id", "")).startswith(_MIRROR_ID_PREFIX)
-        )
+        ]
+        if _EVENT_BRIDGE in configuration:
+            rules.append(Notification(bucket=bucket, id=EVENT_BRIDGE, target_arn="", events=()))
+        return tuple(rules)
 
     def put(self, rule: Notification) -> None:
         with self._held(rule.bucket):
@@ -208,7 +215,9 @@ class Notifications:
             merged = _without(before, ids)
             if rule is None and _ids(merged) == _ids(before):
                 return
-            if rule is not None:
+            if rule is not None and rule.id == EVENT_BRIDGE:
+                merged[_EVENT_BRIDGE] = {}
+            elif rule is not None:
                 target, item = _item(rule)
                 merged[target] = [*merged.get(target, ()), item]
             self._put(bucket, merged, unchecked=rule is None)
@@ -248,7 +257,7 @@ def _rule(bucket: str, item: Shape, arn: str) -> Notification:
 
 
 def _item(rule: Notification) -> tuple[str, Shape]:
-    target = "QueueConfigurations" if ":sqs:" in rule.target_arn else "LambdaFunctionConfigurations"
+    target = _TARGET_OF[rule.target_arn.split(":")[2]]
     filters = [("prefix", rule.prefix), ("suffix", rule.suffix)]
     rules = [{"Name": name, "Value": value} for name, value in filters if value]
     item: Shape = {"Id": rule.id, _TARGETS[target]: rule.target_arn, "Events": list(rule.events)}
@@ -263,12 +272,15 @@ def _without(configuration: Shape, ids: Sequence[str]) -> Shape:
         kept = [item for item in merged.pop(target, ()) if item.get("Id") not in ids]
         if kept:
             merged[target] = kept
+    if EVENT_BRIDGE in ids:
+        merged.pop(_EVENT_BRIDGE, None)
     return merged
 
 
 def _ids(configuration: Shape) -> list[str]:
     items = [item for target in _TARGETS for item in configuration.get(target, ())]
-    return sorted(str(item.get("Id", "")) for item in items)
+    flags = [EVENT_BRIDGE] if _EVENT_BRIDGE in configuration else []
+    return sorted([*flags, *(str(item.get("Id", "")) for item in items)])
 
 
 class Expiries:

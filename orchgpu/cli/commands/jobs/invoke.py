@@ -48,6 +48,13 @@ if TYPE_CHECKING:
     metavar="KEY",
     help="Of this request: repeated with the same one, it is the same job. [default: random]",
 )
+@click.option(
+    "--set",
+    "parameters",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A parameter of the job: variable ORCHGPU_PARAM_NAME of its code; repeatable.",
+)
 @json_option
 def command(
     function: str,
@@ -58,6 +65,7 @@ def command(
     stream: bool,
     wait: str | None,
     idempotency_key: str | None,
+    parameters: tuple[str, ...],
     as_json: bool,
 ) -> int:
     """Send FILE, or standard input, to FUNCTION over HTTP and print the job's output.
@@ -76,6 +84,7 @@ def command(
         function=function,
         name=name or ("" if str(file) == "-" else file.name),
         key=idempotency_key or secrets.token_hex(16),
+        parameters=parameters,
         stream=stream,
         as_json=as_json,
     )
@@ -96,6 +105,7 @@ class _Asked(Value):
     function: str
     name: str
     key: str
+    parameters: tuple[str, ...]
     stream: bool
     as_json: bool
 
@@ -115,7 +125,7 @@ def _file(given: Path) -> Iterator[Path]:
 
 
 async def _invoked(client: HttpClient, source: Path, asked: _Asked, within_s: float | None) -> int:
-    job = await client.submit(asked.function, source, asked.name, asked.key)
+    job = await client.submit(asked.function, source, asked.name, asked.key, asked.parameters)
     if not asked.as_json:
         echo(f"{job.id}  {printable(job.input or '')}", err=True)
     try:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from contract.parameters import set_text
 from corekit.cli.screen import echo, echo_json
 from corekit.cli.text import printable
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
@@ -42,6 +41,7 @@ from orchgpu.core.runs.workflow import Workflow
 from orchgpu.jobs.cloud import JobCloud, Submitted
 from orchgpu.jobs.files import check_file
 from orchgpu.jobs.following import Followed, follow
+from orchgpu.jobs.parameters import parameters_text
 from orchgpu.jobs.places import SCHEME
 from orchgpu.jobs.run_following import follow_runs
 from orchgpu.jobs.runs import Fetched, fetch_files, start_runs
@@ -84,7 +84,7 @@ OVERWRITTEN_NAMED_MAX = 3
     "--set",
     "parameters",
     multiple=True,
-    callback=lambda _context, _option, given: _parameters(given),
+    callback=lambda _context, _option, given: parameters_text(given, "--set"),
     metavar="NAME=VALUE",
     help="A parameter of the jobs: variable ORCHGPU_PARAM_NAME of their code; repeatable. Other"
     " parameters make other jobs.",
@@ -270,22 +270,6 @@ def _quote(cloud: JobCloud, deployed: Function | Workflow, asked: _Asked) -> int
     count = len(inputs_of(cloud, deployed, asked.given, partial(echo, err=True)))
     subject = deployed_subject(cloud, deployed)
     return show_quote(subject, count, asked.scheduler, as_json=asked.as_json)
-
-
-def _parameters(given: tuple[str, ...]) -> str:
-    """The options `--set` as one text. Raises INVALID."""
-    found: dict[str, str] = {}
-    for one in given:
-        name, equals, value = one.partition("=")
-        if not equals:
-            raise invalid(f"--set {one!r}: write NAME=VALUE")
-        if name in found:
-            raise invalid(f"--set {name}: given twice")
-        found[name] = value
-    try:
-        return set_text(found)
-    except ValueError as error:
-        raise invalid(f"--set: {error}") from None
 
 
 def _run_workflow(cloud: JobCloud, workflow: Workflow, asked: _Asked) -> int:
