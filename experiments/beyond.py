@@ -13,14 +13,14 @@ from simulator.workloads.measures import Interval
 from simulator.workloads.model import Timing
 
 #: Loads of the papers, and samples of published traces.
-LOADS = ("thesis", "tenants", "azure2019", "azure2021", "alibaba2023", "bursts")
+LOADS = ("thesis", "tenants", "azure2019", "azure2021", "alibaba2023")
 #: Their times are in files: nothing is drawn, so that one seed is all.
 TRACES = frozenset({"azure2019", "azure2021", "alibaba2023"})
 POLICIES = ("fifo", "balance", "sticky", "fair_sticky")
 #: Functions start as on AWS, events included (`docs/reference/local-cloud.md`, weather).
 START = Timing(median_s=0.45, spread=0.4)
 STARTED_LOADS = ("azure2019", "azure2021", "alibaba2023", "bursts")
-STARTED_POLICIES = ("fifo", "sticky", "fair_sticky")
+STARTED_POLICIES = ("fifo", "fair_sticky")
 #: Figures with leases ahead against those without, by short names.
 COMPARED = {
     "wait_p95_s": "p95",
