@@ -24,7 +24,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from benchmarks.report import Figure, arguments, show
 from benchmarks.system import System, local_system
 from corekit.net.addresses import parse_address
 from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.model import Lease, LeaseState
 
 NAME = "two-seconds"
 #: Seconds after the uploads at which the process is killed.
@@ -48,8 +49,9 @@ RESTARTED_WITHIN_S = 60.0
 WORK = (
     's3.put_object(Bucket="floor-mid", Key=f"ran/{key}/{time.time()}", Body=b""); time.sleep(2.0)'
 )
-#: States of leases that hold a device.
-LIVE = frozenset({"RESERVED", "ACTIVE", "ENDING"})
+#: States of leases that hold a device: one that is ENDING has given it back, while its function
+#: writes its outputs.
+HOLDING = frozenset({LeaseState.RESERVED, LeaseState.ACTIVE})
 
 
 @dataclass
@@ -196,11 +198,17 @@ async def _watched(
                 kills.popleft()
                 await asyncio.to_thread(kill, system)
             outcome.done = await asyncio.to_thread(done)
-            outcome.left = sum(one.state in LIVE for one in await scheduler.leases())
+            outcome.left = devices_held(await scheduler.leases())
             now_s = time.monotonic()
             outcome.held_s += outcome.left * (now_s - looked_s)
             looked_s = now_s
     return outcome
+
+
+def devices_held(leases: Iterable[Lease]) -> int:
+    """The devices that leases have; one granted ahead waits for those of other leases."""
+    holding = [one for one in leases if one.state in HOLDING and not one.after]
+    return len({(share.host, share.device) for one in holding for share in one.shares})
 
 
 def _keys(s3: Any, bucket: str, prefix: str) -> list[str]:

@@ -1,9 +1,10 @@
 """The papers' experiments, one after the other; docs/papers.md gets their figures and pictures.
 
-    python -m experiments [--quick] [--again] [--list] [PAPER | EXPERIMENT …]
+    python -m experiments [--quick] [--again] [--list] [--keep FILE] [PAPER | EXPERIMENT …]
 
 PAPER is a number of reference.yaml: `python -m experiments 004 000`. An experiment that has a
-result of this commit is left out (--again: not), so a run that was stopped continues. --quick takes
+result of this commit is left out (--again: not), so a run that was stopped continues; within a
+simulation, too, from the settings of it that --keep added to a file (of one commit). --quick takes
 a few minutes for all; its results are marked. Exit status 1: an experiment failed; the results of
 the others are kept.
 """
@@ -64,6 +65,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="run what has a result of this commit")
     parser.add_argument("--list", action="store_true", help="only name the experiments")
     parser.add_argument("--workers", type=int, default=2, help="processes of a simulation")
+    parser.add_argument("--keep", type=Path, help="a file to continue simulations from")
     parser.add_argument("--docs", type=Path, default=DOCS, help="folder of papers.md and papers/")
     return parser.parse_args()
 
@@ -93,6 +95,7 @@ def _run(name: str, options: argparse.Namespace) -> float:
     settings = replace(
         QUICK if options.quick else Settings(),
         workers=options.workers,
+        keep=options.keep,
         advance=lambda part: bar.draw(int(100 * part), f" % of {name}"),
     )
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 
 from benchmarks.pictures import Picture
 from simulator.workloads.measures import Interval
@@ -41,6 +42,7 @@ class Settings:
     seeds: int = SEEDS  #: of a simulation whose load is drawn
     length: float = 1.0  #: of a simulation, part of the whole
     workers: int = 2  #: processes of a simulation
+    keep: Path | None = None  #: of a simulation: a file of its settings that were run
     advance: Callable[[float], object] = float  #: gets the part of the work that is done
 
     def part(self, number: int, parts: int) -> Settings:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import simulator
 from benchmarks.pictures import Curve
 from experiments.experiment import Settings
-from simulator.workloads.experiments import Point, Result, experiment, points_of
+from simulator.workloads.experiments import Point, experiment, points_of
 from simulator.workloads.measures import Interval
 from simulator.workloads.model import Run
 from simulator.workloads.run_file import load_run
@@ -26,8 +29,8 @@ def run_of(name: str) -> Run:
 
 def compared(run: Run, policies: Sequence[str], settings: Settings) -> ByPolicy:
     """Every figure of some policies, over the same seeds."""
-    results = _results(points_of(shortened(run, settings.length), policies), settings)
-    return {one.point.policy: one.intervals for one in results}
+    points = points_of(shortened(run, settings.length), policies)
+    return {point.policy: intervals for point, intervals in _results(points, settings)}
 
 
 def swept(
@@ -44,9 +47,9 @@ def swept(
         for value in values
     ]
     found: dict[str, dict[float, Mapping[str, Interval]]] = {}
-    for one in _results(points, settings):
-        assert one.point.value is not None
-        found.setdefault(one.point.policy, {})[one.point.value] = one.intervals
+    for point, intervals in _results(points, settings):
+        assert point.value is not None
+        found.setdefault(point.policy, {})[point.value] = intervals
     return found
 
 
@@ -57,19 +60,43 @@ def shortened(run: Run, length: float) -> Run:
     )
 
 
-def _results(points: Sequence[Point], settings: Settings) -> list[Result]:
-    first = points[0].run.seed
-    seeds, all_runs = range(first, first + settings.seeds), len(points) * settings.seeds
+def _results(
+    points: Sequence[Point], settings: Settings
+) -> Iterator[tuple[Point, Mapping[str, Interval]]]:
+    """Each setting over all seeds; one that was kept is read instead of run."""
+    kept = _read_kept(settings)
+    for number, point in enumerate(points):
+        seeds = range(point.run.seed, point.run.seed + settings.seeds)
+        key = hashlib.sha256(repr((point.run, seeds)).encode()).hexdigest()[:24]
+        if key not in kept:
 
-    def advance(done: int) -> None:
-        settings.advance(done / all_runs)
+            def advance(done: int, number: int = number) -> None:
+                settings.advance((number + done / settings.seeds) / len(points))
 
-    return experiment(
-        points,
-        seeds,
-        workers=settings.workers,
-        progress=advance,
-    )
+            (result,) = experiment((point,), seeds, workers=settings.workers, progress=advance)
+            kept[key] = result.intervals
+            _keep(settings, key, result.intervals)
+        settings.advance((number + 1) / len(points))
+        yield point, kept[key]
+
+
+def _read_kept(settings: Settings) -> dict[str, Mapping[str, Interval]]:
+    """The settings that a file has; a line that was cut off is left out."""
+    if settings.keep is None or not settings.keep.exists():
+        return {}
+    found: dict[str, Mapping[str, Interval]] = {}
+    for line in settings.keep.read_text(encoding="utf-8").splitlines():
+        with contextlib.suppress(ValueError):
+            key, figures = json.loads(line)
+            found[key] = {name: Interval(*value) for name, value in figures.items()}
+    return found
+
+
+def _keep(settings: Settings, key: str, intervals: Mapping[str, Interval]) -> None:
+    if settings.keep is not None:
+        figures = {name: astuple(one) for name, one in intervals.items()}
+        with settings.keep.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps([key, figures]) + "\n")
 
 
 def curves(
