@@ -19,7 +19,7 @@ from orchgpu.adapters.aws.stacks import AwsStacks
 from orchgpu.infra import deployment
 from orchgpu.infra.bundles import Bundle
 from orchgpu.infra.model import Stack
-from orchgpu.infra.template import Template
+from orchgpu.infra.template import BODY_BYTES_MAX, Template
 from orchgpu.permissions.model import STACK_TAG
 from tests.commandline import done
 from tests.moto_stacks import images, network, subset, subset_file
@@ -133,6 +133,25 @@ def test_a_stack_is_made_found_and_changed(aws: Path, stacks: AwsStacks) -> None
     changed = deployment.execute(stacks, found, lambda *_: None, sleep=lambda _: None)
     assert changed.parameters["GpuMax"] == "7"
     assert groups()["gpu-b"] == (0, 7)
+
+
+def test_a_template_that_is_too_large_for_a_call_is_read_from_the_bucket(stacks: AwsStacks) -> None:
+    queue = {"Type": "AWS::SQS::Queue", "Metadata": {"note": "x" * BODY_BYTES_MAX}}
+    body = json.dumps({"Resources": {"Jobs": queue}})
+    found = stacks.propose("large", body, {}, {})
+    assert [one.logical for one in found.changes] == ["Jobs"]
+    keys = objects("infra/large/")
+    stacks.discard(stacks.propose("large", body, {}, {}))
+    assert objects("infra/large/") == keys, "of equal content there is one"
+    assert len(keys) == 1
+    assert stacks.remove_objects("infra/large/") == 1, "as `rm --all` does"
+
+
+def objects(prefix: str) -> list[str]:
+    s3, bucket = boto3.client("s3"), f"orchgpu-state-123456789012-{REGION}-an"
+    found = s3.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
+    s3.close()
+    return [one["Key"] for one in found]
 
 
 class Lagging(AwsStacks):
