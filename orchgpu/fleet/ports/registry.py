@@ -1,4 +1,4 @@
-"""The provider of hosts that a command names: `processes:FOLDER` or `auto-scaling[:REGION]`."""
+"""The provider of hosts that a command names, such as `processes:FOLDER`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from corekit.errors import invalid
 from orchgpu.fleet.ports.port import FleetPort
 from orchgpu.fleet.ports.processes import ProcessFleet
+
+KNOWN = "processes:FOLDER, auto-scaling[:REGION] or ecs:CLUSTER[:REGION]"
 
 
 def open_port(provider: str) -> FleetPort:
@@ -18,5 +20,9 @@ def open_port(provider: str) -> FleetPort:
         from orchgpu.adapters.aws.fleet import auto_scaling
 
         return auto_scaling(rest or None)
-    known = "processes:FOLDER or auto-scaling[:REGION]"
-    raise invalid(f"provider {provider!r} is unknown; use {known}")
+    if kind == "ecs" and rest:
+        from orchgpu.adapters.aws.ecs_fleet import ecs
+
+        cluster, _, region = rest.partition(":")
+        return ecs(cluster, region or None)
+    raise invalid(f"provider {provider!r} is unknown; use {KNOWN}")

@@ -16,10 +16,12 @@ from moto import mock_aws
 from corekit.errors import AppError, ErrorCode
 from orchgpu.adapters.aws.endpoints import Clients, place_of, resolve
 from orchgpu.adapters.aws.stacks import AwsStacks
+from orchgpu.cloud_services import Address
 from orchgpu.infra import deployment
 from orchgpu.infra.bundles import Bundle
 from orchgpu.infra.model import Stack
 from orchgpu.infra.template import BODY_BYTES_MAX, Template
+from orchgpu.jobs.scheduler import scheduler_address
 from orchgpu.permissions.model import STACK_TAG
 from tests.commandline import done
 from tests.moto_stacks import images, network, subset, subset_file
@@ -152,6 +154,29 @@ def objects(prefix: str) -> list[str]:
     found = s3.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
     s3.close()
     return [one["Key"] for one in found]
+
+
+def test_a_named_stack_is_looked_up_with_the_profile_of_the_command(
+    aws: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = "aws_access_key_id = a\naws_secret_access_key = b\n"
+    (aws / "config").write_text(
+        f"[default]\nregion = {REGION}\n[profile lab]\nregion = eu-west-1\n{keys}"
+    )
+    for name, value in (
+        ("AWS_CONFIG_FILE", str(aws / "config")),
+        ("ORCHGPU_STACK", "orchgpu"),
+        ("ORCHGPU_SCHEDULER_KEY", "ann.secret"),
+        ("ORCHGPU_SCHEDULER_CA", "ca.pem"),
+    ):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    small_stack(ours=True)
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    with pytest.raises(AppError, match=f"no stack orchgpu in 123456789012, {REGION}"):
+        scheduler_address(None)
+    with pytest.raises(AppError, match="of the stack orchgpu .* cannot be reached from here"):
+        scheduler_address(None, Address(profile="lab"))
 
 
 class Lagging(AwsStacks):
