@@ -117,7 +117,7 @@ def made_cluster() -> None:
         client.create_capacity_provider(
             name=GROUP,
             autoScalingGroupProvider={
-                "autoScalingGroupArn": f"arn:aws:autoscaling:eu-west-1:{ACCOUNT}:autoScalingGroup:1:autoScalingGroupName/a"
+                "autoScalingGroupArn": f"arn:aws:autoscaling:eu-west-1:{ACCOUNT}:autoScalingGroup:1:g/a"
             },
         )
         gpud = {"name": "gpud", "image": "gpud", "memory": 100, "cpu": 10}

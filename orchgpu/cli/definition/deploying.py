@@ -15,6 +15,7 @@ from orchgpu.cli.definition.target import (
     open_target,
     prepared_plan,
     refuse_infeasible,
+    run_address,
 )
 from orchgpu.cli.options import Deploying
 from orchgpu.cloud_services import Address
