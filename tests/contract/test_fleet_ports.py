@@ -3,54 +3,51 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 from botocore.stub import Stubber
 from moto import mock_aws
-from moto.ec2.utils import generate_instance_identity_document
 
 from corekit.errors import AppError, ErrorCode
 from orchgpu.adapters.aws.api import AwsClient
-from orchgpu.adapters.aws.ecs_fleet import EcsFleet
 from orchgpu.adapters.aws.fleet import AutoScalingFleet
 from orchgpu.fleet.ports.memory import MemoryFleet
 from orchgpu.fleet.ports.port import FleetPort, PortGroup
 from orchgpu.fleet.ports.processes import ProcessFleet, ProcessSettings, write_settings
 from orchgpu.fleet.ports.registry import open_port
+from orchgpu.fleet.ports.skypilot import SkyFleet
+from tests.fleet_ports import (
+    GROUP,
+    WITHIN_S,
+    aws,
+    ecs_fleet,
+    end_all,
+    grown,
+    in_loop,
+    made_cluster,
+    made_tasks,
+    seen,
+    until,
+)
 
-GROUP, CLUSTER, ACCOUNT = "g", "gpus", "123456789012"
 #: A host that runs until it is ended.
 SLEEP = (sys.executable, "-c", "import time; time.sleep(600)", "{host}")
-#: A generous limit for what a loaded machine does at once otherwise.
-WITHIN_S = 60.0
 
 Opened = Callable[[], FleetPort]
 
 
-def in_loop(test: Callable[..., Coroutine[object, object, None]]) -> Callable[..., None]:
-    """The test in an event loop of its own."""
-
-    @functools.wraps(test)
-    def run(**fixtures: object) -> None:
-        asyncio.run(test(**fixtures))
-
-    return run
-
-
-@pytest.fixture(params=["memory", "processes", "auto-scaling", "ecs"])
+@pytest.fixture(params=["memory", "processes", "auto-scaling", "ecs", "skypilot"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
     """Opens a port to one provider; again as after a restart."""
     if request.param == "auto-scaling":
@@ -67,15 +64,13 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
         memory = MemoryFleet(time.time, (GROUP,))
         yield lambda: memory
         return
+    if request.param == "skypilot":
+        made_tasks(tmp_path)
+        yield lambda: SkyFleet(tmp_path)
+        return
     write_settings(tmp_path, ProcessSettings(command=SLEEP))
     yield lambda: ProcessFleet(tmp_path)
     asyncio.run(end_all(ProcessFleet(tmp_path)))
-
-
-def aws(service: str) -> Any:
-    return boto3.client(
-        service, "eu-west-1", aws_access_key_id="testing", aws_secret_access_key="testing"
-    )
 
 
 def auto_scaling_fleet() -> AutoScalingFleet:
@@ -96,59 +91,6 @@ def made_group(**given: object) -> None:
             VPCZoneIdentifier=subnet,
             **fields,
         )
-
-
-def ecs_fleet() -> EcsFleet:
-    client = aws("ecs")
-    return EcsFleet(AwsClient(client), CLUSTER, time.time, client.close)
-
-
-def made_cluster() -> None:
-    """A cluster with one instance; moto has no managed ones, and none that comes by itself."""
-    with closing(aws("ec2")) as ec2, closing(aws("ecs")) as client:
-        (instance,) = ec2.run_instances(ImageId="ami-12c6146b", MinCount=1, MaxCount=1)["Instances"]
-        document = generate_instance_identity_document(
-            boto3.resource("ec2", "eu-west-1").Instance(instance["InstanceId"])
-        )
-        client.create_cluster(clusterName=CLUSTER)
-        client.register_container_instance(
-            cluster=CLUSTER, instanceIdentityDocument=json.dumps(document)
-        )
-        client.create_capacity_provider(
-            name=GROUP,
-            autoScalingGroupProvider={
-                "autoScalingGroupArn": f"arn:aws:autoscaling:eu-west-1:{ACCOUNT}:autoScalingGroup:1:g/a"
-            },
-        )
-        gpud = {"name": "gpud", "image": "gpud", "memory": 100, "cpu": 10}
-        client.register_task_definition(family=GROUP, containerDefinitions=[gpud])
-        client.register_task_definition(family="other", containerDefinitions=[gpud])
-        client.run_task(cluster=CLUSTER, taskDefinition=GROUP)
-
-
-async def end_all(port: FleetPort) -> None:
-    for host in (await seen(port)).hosts:
-        await port.stop(GROUP, host.id)
-    await until(port, lambda group: not group.hosts)
-    await port.close()
-
-
-async def seen(port: FleetPort) -> PortGroup:
-    (group,) = await port.list((GROUP,))
-    return group
-
-
-async def until(port: FleetPort, holds: Callable[[PortGroup], bool]) -> PortGroup:
-    async with asyncio.timeout(WITHIN_S):
-        while True:
-            if holds(group := await seen(port)):
-                return group
-            await asyncio.sleep(0.02)
-
-
-async def grown(port: FleetPort, size: int) -> PortGroup:
-    await port.grow(GROUP, size)
-    return await until(port, lambda group: len(group.hosts) == size)
 
 
 @in_loop
@@ -409,118 +351,6 @@ async def test_refusals_are_read_from_the_activities_of_the_group(
     assert [host.id for host in group.hosts] == ["i-1"]
     assert (group.size, group.refusal) == (2, refusal)
     await port.close()
-
-
-# ---------------------------------------------------------------------- ECS Managed Instances
-
-NOW_S = 1_000.0
-ACTIVE = {"capacityProviders": [{"name": GROUP, "status": "ACTIVE"}]}
-
-
-def task(name: str, status: str, **given: Any) -> dict[str, Any]:
-    arn = f"arn:aws:ecs:eu-west-1:{ACCOUNT}:task/{CLUSTER}/{name}"
-    return {"taskArn": arn, "lastStatus": status, "startedBy": "orchgpu-fleet", **given}
-
-
-def listed(*tasks: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """The answers of a list of tasks and their states; no state is asked for without a task."""
-    found = [("list_tasks", {"taskArns": [one["taskArn"] for one in tasks]})]
-    return [*found, ("describe_tasks", {"tasks": [*tasks]})] if tasks else found
-
-
-@contextmanager
-def ecs_that_answers(*answers: tuple[str, dict[str, Any]]) -> Iterator[tuple[EcsFleet, list[Any]]]:
-    """The port, with a service that gives these answers in this order; the calls that it got."""
-    client, calls = aws("ecs"), list[Any]()
-    client.meta.events.register(
-        "provide-client-params.ecs.*", lambda params, **_: calls.append(params)
-    )
-    with Stubber(client) as stub:
-        for call, answer in answers:
-            if "code" in answer:
-                stub.add_client_error(call, answer["code"], answer["message"])
-            else:
-                stub.add_response(call, answer)
-        port = EcsFleet(AwsClient(client), CLUSTER, lambda: NOW_S, client.close)
-        yield port, calls
-        stub.assert_no_pending_responses()
-    asyncio.run(port.close())
-
-
-def test_a_task_without_an_instance_is_an_order_that_is_taken_back_by_its_id() -> None:
-    living = listed(task("a", "RUNNING"), task("b", "PROVISIONING"), task("c", "PENDING"))
-    ended = ("stop_task", {})
-    known = ("describe_capacity_providers", ACTIVE)
-    with ecs_that_answers(known, *living, *listed(), *living, ended) as (port, calls):
-        group = asyncio.run(seen(port))
-        asyncio.run(port.withdraw(GROUP))
-    assert ([host.id for host in group.hosts], group.size) == (["a", "c"], 3)
-    assert calls[-1]["task"].endswith("/b")
-
-
-@pytest.mark.parametrize(
-    ("stopped", "refusal"),
-    [
-        (
-            task("x", "STOPPED", stopCode="TaskFailedToStart", stoppedReason="no capacity"),
-            "no capacity",
-        ),
-        (task("x", "STOPPED", stopCode="UserInitiated", stoppedReason="ended by its fleet"), ""),
-        (task("x", "STOPPED", stopCode="TaskFailedToStart", startedBy="another"), ""),
-    ],
-)
-def test_a_task_that_could_not_start_is_missing_with_its_reason(
-    stopped: dict[str, Any], refusal: str
-) -> None:
-    """It counts until it is withdrawn, else the fleet would order again at each look."""
-    stopped["stoppedAt"] = datetime.fromtimestamp(NOW_S + 1, UTC)
-    known = ("describe_capacity_providers", ACTIVE)
-    with ecs_that_answers(known, *listed(), *listed(stopped)) as (port, _):
-        group = asyncio.run(seen(port))
-    assert (group.size, group.hosts, group.refusal) == (1 if refusal else 0, (), refusal)
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {"tasks": [], "failures": [{"reason": "RESOURCE:GPU"}]},
-        {"code": "ClientException", "message": "the quota of tasks in the PROVISIONING state"},
-    ],
-)
-def test_a_task_that_is_not_made_is_missing_until_it_is_withdrawn(answer: dict[str, Any]) -> None:
-    known, order = ("describe_capacity_providers", ACTIVE), ("run_task", answer)
-    nothing = (*listed(), *listed())
-    with ecs_that_answers(known, *nothing, order, *nothing, *listed(), *nothing) as (port, _):
-        asyncio.run(port.grow(GROUP, 2))
-        group = asyncio.run(seen(port))
-        asyncio.run(port.withdraw(GROUP))
-        after = asyncio.run(seen(port))
-    assert (group.size, bool(group.refusal)) == (1, True)
-    assert after == PortGroup(name=GROUP, size=0, hosts=())
-
-
-def test_two_fleets_that_see_the_same_order_the_same_tasks() -> None:
-    """By the client token; a task that has ended since makes the next order another one."""
-
-    def ordered(*before: dict[str, Any]) -> list[str]:
-        made = ("run_task", {"tasks": [task("n", "PROVISIONING")], "failures": []})
-        known = ("describe_capacity_providers", ACTIVE)
-        answers = (known, *listed(task("a", "RUNNING")), *listed(*before), made, made)
-        with ecs_that_answers(*answers) as (port, calls):
-            asyncio.run(port.grow(GROUP, 3))
-        return [one["clientToken"] for one in calls if "clientToken" in one]
-
-    first = ordered()
-    assert first == ordered()
-    assert len({*first, *ordered(task("b", "STOPPED"))}) == 4
-
-
-def test_a_capacity_provider_that_is_not_there_may_come_later() -> None:
-    gone = {"capacityProviders": [{"name": GROUP, "status": "INACTIVE"}]}
-    with ecs_that_answers(("describe_capacity_providers", gone)) as (port, _):
-        with pytest.raises(AppError, match="no capacity provider 'g'") as caught:
-            asyncio.run(seen(port))
-        assert caught.value.code is ErrorCode.NOT_FOUND
 
 
 def test_providers_are_named(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 from corekit.errors import invalid
 from orchgpu.fleet.ports.port import FleetPort
 from orchgpu.fleet.ports.processes import ProcessFleet
+from orchgpu.fleet.ports.skypilot import SkyFleet
 
-KNOWN = "processes:FOLDER, auto-scaling[:REGION] or ecs:CLUSTER[:REGION]"
+KNOWN = "processes:FOLDER, auto-scaling[:REGION], ecs:CLUSTER[:REGION] or skypilot:FOLDER"
 
 
 def open_port(provider: str) -> FleetPort:
@@ -16,6 +17,8 @@ def open_port(provider: str) -> FleetPort:
     kind, _, rest = provider.partition(":")
     if kind == "processes" and rest:
         return ProcessFleet(Path(rest))
+    if kind == "skypilot" and rest:
+        return SkyFleet(Path(rest))
     if kind == "auto-scaling":
         from orchgpu.adapters.aws.fleet import auto_scaling
 
