@@ -229,10 +229,11 @@ def rungs(scale: Scale) -> Iterator[Row]:
         "`scheduler.job_cost`",
         "its core: add replicas; Lambda's concurrency",
     )
+    loss = f"{Budget().granting_again_s:.2f} s and the work"
     log = min(scale.split_jobs_per_hour, scale.log_jobs_per_hour("dynamodb"))
     yield (
         "standby: a second `ssgmd`, journal in a log",
-        f"{_thousands(log)} jobs an hour; a loss costs 4 s",
+        f"{_thousands(log)} jobs an hour; a loss costs {loss} at most",
         "`scheduler.cycles`",
         "appends to the log, or the scheduler's core",
     )

@@ -423,8 +423,9 @@ def _check_messages(deleted: Sequence[str], observed: Observed) -> None:
         and observed.messages.get(queue.name, 0)
     ]
     if held:
-        message = f"these queues still hold messages: {', '.join(held)}; wait, or use --force"
-        raise AppError(ErrorCode.CONFLICT, message)
+        message = f"these queues still hold messages: {', '.join(held)}"
+        advice = "wait until their jobs have ended, or lose them with --force"
+        raise AppError(ErrorCode.CONFLICT, f"{message}; {advice}")
 
 
 def _garbage(

@@ -17,7 +17,7 @@ from pathlib import Path
 from corekit.aio.files import replace_json
 from corekit.aio.supervise import contained
 from corekit.decode import decode_json_known, encode
-from corekit.errors import AppError, ErrorCode
+from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.protocol import ops
@@ -32,6 +32,7 @@ from orchgpu.fleet.core.model import (
     Memory,
     Notice,
     Offers,
+    Rules,
     Start,
     Stop,
     View,
@@ -126,8 +127,13 @@ class MemoryFile:
     path: Path | None
     _written: Memory | None = field(default=None)
 
-    def read(self) -> Memory:
-        """The kept memory; a new one where there is none, or none that can be read."""
+    def read(self, rules: Rules) -> Memory:
+        """The kept memory; a new one where there is none.
+
+        One that cannot be read is a new one, too, unless the month is guarded, which is then
+        counted by nothing: Raises INVALID.
+        """
+        self.check(rules)
         if self.path is None:
             return Memory()
         try:
@@ -135,8 +141,18 @@ class MemoryFile:
         except FileNotFoundError:
             return Memory()
         except (AppError, OSError) as error:
-            logger.warning("the memory of the fleet cannot be read: %s", error)
+            text = f"the memory of the fleet cannot be read: {error}"
+            if rules.usd_per_month_max is not None:
+                text = f"{text}; it has what usd_per_month_max counts: repair it, or remove it"
+                raise invalid(f"{text} to count the month from zero") from None
+            logger.warning("%s", text)
             return Memory()
+
+    def check(self, rules: Rules) -> None:
+        """Raise INVALID for a guard of the month that would count from zero at each start."""
+        if rules.usd_per_month_max is not None and self.path is None:
+            text = "usd_per_month_max needs a file that keeps what is spent"
+            raise invalid(f"{text}: give --memory FILE, or remove the key")
 
     def keep(self, memory: Memory) -> None:
         """Write it; what is lost by a full disk costs a little idle time."""
@@ -160,13 +176,13 @@ class Fleet:
         memory: MemoryFile,
         wall_s: Callable[[], float],
     ) -> None:
-        """Raises INVALID for a wrong offers file."""
+        """Raises INVALID for a wrong offers file, and for a month that nothing counts."""
         self._client, self._port, self._wall_s = client, port, wall_s
         self._file, self._stamp = offers_file, _stamp(offers_file)
         self._stamp_seen = self._stamp  #: at the last look; of a file that is written it changes
         self._offers = _loaded(offers_file)
         self._memory_file = memory
-        self._memory = memory.read()
+        self._memory = memory.read(self._offers.rules)
         self._noticed: tuple[str, ...] = ()
         self._reports = True  #: False: the last report failed
 
@@ -254,6 +270,7 @@ class Fleet:
             return
         try:
             offers = _loaded(self._file)
+            self._memory_file.check(offers.rules)
             await self._port.list([offer.at_port for offer in offers.offers])
             self._offers = offers
             logger.info("offers read", extra={"event": "offers"})

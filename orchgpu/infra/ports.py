@@ -31,7 +31,8 @@ class Stacks(Protocol):
     ) -> ChangeSet:
         """The difference to a template with parameters; nothing of it is made.
 
-        Waits until CloudFormation has computed it; nothing is left of one that fails.
+        Waits until CloudFormation has computed it; nothing is left of one that fails. A template
+        that is too large for a call is put into the state bucket, which is made when absent.
         """
         ...
 

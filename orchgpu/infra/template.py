@@ -13,8 +13,9 @@ from corekit.suggest import one_of_known
 
 FILES = Path(__file__).parent / "files"
 TEMPLATE = FILES / "cloudformation" / "orchgpu.yaml"
-#: CloudFormation's limit for a template that is part of the call.
-BODY_BYTES_MAX = 51_200
+#: CloudFormation's limits: of a template in the call, and of one that it reads from a bucket
+#: ("Understand CloudFormation quotas": 51,200 bytes and 1 MB).
+BODY_BYTES_MAX, TEMPLATE_BYTES_MAX = 51_200, 1_000_000
 
 
 class _Loader(yaml.SafeLoader):
@@ -93,8 +94,8 @@ def read_template(file: Path | None = None) -> Template:
         found.parameters, found.content["Conditions"], found.content["Resources"]
     except (OSError, yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise invalid(f"{path} is not a template of orchgpu: {error}") from None
-    if len(text.encode()) > BODY_BYTES_MAX:
-        raise invalid(f"{path} has more than {BODY_BYTES_MAX} bytes, CloudFormation's limit")
+    if len(text.encode()) > TEMPLATE_BYTES_MAX:
+        raise invalid(f"{path} has more than {TEMPLATE_BYTES_MAX:,} bytes, CloudFormation's limit")
     return found
 
 

@@ -11,6 +11,7 @@ from corekit.aio.environment import budget_from_environment
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.net.addresses import parse_addresses
 from gpu_scheduler.client import SchedulerClient
+from orchgpu.cloud_services import Address
 from orchgpu.jobs.stack import stack_scheduler
 from orchgpu.local.home import default_home
 from orchgpu.local.system import SCHEDULER_VARIABLE
@@ -21,19 +22,21 @@ T = TypeVar("T")
 ANSWER_WITHIN_S = 5.0
 #: Codes of a scheduler that is down or not reachable: the cloud's records can still be shown.
 NO_ANSWER = (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT)
+#: That of the environment.
+DEFAULT_CLOUD = Address()
 #: "address:port[,…]" of the schedulers' HTTP endpoints.
 HTTP_VARIABLE = "ORCHGPU_SCHEDULER_HTTP"
 
 
-def scheduler_address(given: str | None) -> str:
-    """The scheduler to ask: the option, the variable, the local system, the stack's.
+def scheduler_address(given: str | None, cloud: Address = DEFAULT_CLOUD) -> str:
+    """The scheduler to ask: the option, the variable, the local system, the stack's in this cloud.
 
     Raises UNAVAILABLE when there is none, or the stack's cannot be used from here.
     """
     address = given or os.environ.get(SCHEDULER_VARIABLE)
     if not address:
         system = default_home().read_system()
-        found = stack_scheduler() if system is None else system.scheduler
+        found = stack_scheduler(cloud) if system is None else system.scheduler
         if found is None:
             raise AppError(
                 ErrorCode.UNAVAILABLE,
@@ -70,10 +73,10 @@ def events_of(scheduler: str | None, http: str | None) -> str | None:
     return system.scheduler_http
 
 
-def scheduler_or_none(given: str | None) -> str | None:
+def scheduler_or_none(given: str | None, cloud: Address = DEFAULT_CLOUD) -> str | None:
     """`scheduler_address`, or None where only the cloud can be reached."""
     try:
-        return scheduler_address(given)
+        return scheduler_address(given, cloud)
     except AppError as error:
         if error.code is not ErrorCode.UNAVAILABLE:
             raise
@@ -101,14 +104,16 @@ def ask(
     return asyncio.run(asked())
 
 
-def answering_scheduler(given: str | None, notice: Callable[[str], None]) -> str | None:
+def answering_scheduler(
+    given: str | None, notice: Callable[[str], None], cloud: Address = DEFAULT_CLOUD
+) -> str | None:
     """The scheduler to follow jobs; None, with a notice, where none can be used from here: results
     show the end as well.
 
     Raises UNAVAILABLE when a configured one does not answer: nothing is uploaded then.
     """
     try:
-        address = scheduler_address(given)
+        address = scheduler_address(given, cloud)
     except AppError as error:
         if error.code not in (ErrorCode.UNAVAILABLE, ErrorCode.NOT_FOUND):  # of a stack
             raise

@@ -21,8 +21,10 @@ KEY_FILE, CA_FILE = "operator.key", "ca.pem"
 REACHED_WITHIN_S = 0.5
 
 
-def stack_scheduler() -> str | None:
+def stack_scheduler(cloud: Address) -> str | None:
     """Addresses of the schedulers of the stack in use; None: no stack is in use.
+
+    One that is named, and not the kept one, is looked up in this cloud.
 
     The key and the certificate of its authority are those of the environment, else those that
     `orchgpu infra outputs --access` wrote: they are in the environment of this process then.
@@ -36,7 +38,7 @@ def stack_scheduler() -> str | None:
     whose = f"the scheduler of the stack {name}"
     if not _use_access(kept):
         raise _unavailable(f"{whose} needs a key: {way} fetches it, and prints a way to it")
-    addresses = (kept or _looked_up(name)).schedulers
+    addresses = (kept or _looked_up(name, cloud)).schedulers
     if not _reached(addresses):
         text = f"{whose} ({addresses}) cannot be reached from here, outside of its network"
         raise _unavailable(f"{text}: {way} prints a way to it")
@@ -54,11 +56,11 @@ def _use_access(stack: StackRecord | None) -> bool:
 
 
 @lru_cache
-def _looked_up(name: str) -> StackRecord:
+def _looked_up(name: str, cloud: Address) -> StackRecord:
     """The stack of that name, as its account has it now. Raises NOT_FOUND."""
     from orchgpu.infra.outputs import found_stack, record_of  # most commands need no CloudFormation
 
-    with provider().deploy_cloud(Address(), Address()) as target:
+    with provider().deploy_cloud(cloud, Address()) as target:
         if target.stacks is None:
             raise invalid(f"this cloud has no stacks ({target.where})")
         return record_of(found_stack(target.stacks, name), target.cloud.place)

@@ -17,7 +17,7 @@ from corekit.values import replace
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.protocol.ops import Op
 from orchgpu.fleet.core.decide import STOP_AGAIN_S
-from orchgpu.fleet.core.model import Memory, Offers
+from orchgpu.fleet.core.model import Memory, Offers, Rules
 from orchgpu.fleet.core.pools import LATE_S_MIN, LATE_STARTS, LOST_S
 from orchgpu.fleet.program import Fleet, MemoryFile
 from orchgpu.ports import AnswerT
@@ -33,7 +33,10 @@ class KeptMemory(MemoryFile):
         super().__init__(None)
         self.kept = Memory()
 
-    def read(self) -> Memory:
+    def check(self, _: Rules) -> None:
+        """Do nothing: it is kept."""
+
+    def read(self, _: Rules) -> Memory:
         return self.kept
 
     def keep(self, memory: Memory) -> None:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 from botocore.stub import Stubber
 from moto import mock_aws
@@ -28,27 +26,28 @@ from orchgpu.fleet.ports.memory import MemoryFleet
 from orchgpu.fleet.ports.port import FleetPort, PortGroup
 from orchgpu.fleet.ports.processes import ProcessFleet, ProcessSettings, write_settings
 from orchgpu.fleet.ports.registry import open_port
+from orchgpu.fleet.ports.skypilot import SkyFleet
+from tests.fleet_ports import (
+    GROUP,
+    WITHIN_S,
+    aws,
+    ecs_fleet,
+    end_all,
+    grown,
+    in_loop,
+    made_cluster,
+    made_tasks,
+    seen,
+    until,
+)
 
-GROUP = "g"
 #: A host that runs until it is ended.
 SLEEP = (sys.executable, "-c", "import time; time.sleep(600)", "{host}")
-#: A generous limit for what a loaded machine does at once otherwise.
-WITHIN_S = 60.0
 
 Opened = Callable[[], FleetPort]
 
 
-def in_loop(test: Callable[..., Coroutine[object, object, None]]) -> Callable[..., None]:
-    """The test in an event loop of its own."""
-
-    @functools.wraps(test)
-    def run(**fixtures: object) -> None:
-        asyncio.run(test(**fixtures))
-
-    return run
-
-
-@pytest.fixture(params=["memory", "processes", "auto-scaling"])
+@pytest.fixture(params=["memory", "processes", "auto-scaling", "ecs", "skypilot"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
     """Opens a port to one provider; again as after a restart."""
     if request.param == "auto-scaling":
@@ -56,19 +55,22 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
             made_group()
             yield auto_scaling_fleet
         return
+    if request.param == "ecs":
+        with mock_aws():
+            made_cluster()
+            yield ecs_fleet
+        return
     if request.param == "memory":
         memory = MemoryFleet(time.time, (GROUP,))
         yield lambda: memory
         return
+    if request.param == "skypilot":
+        made_tasks(tmp_path)
+        yield lambda: SkyFleet(tmp_path)
+        return
     write_settings(tmp_path, ProcessSettings(command=SLEEP))
     yield lambda: ProcessFleet(tmp_path)
     asyncio.run(end_all(ProcessFleet(tmp_path)))
-
-
-def aws(service: str) -> Any:
-    return boto3.client(
-        service, "eu-west-1", aws_access_key_id="testing", aws_secret_access_key="testing"
-    )
 
 
 def auto_scaling_fleet() -> AutoScalingFleet:
@@ -89,31 +91,6 @@ def made_group(**given: object) -> None:
             VPCZoneIdentifier=subnet,
             **fields,
         )
-
-
-async def end_all(port: FleetPort) -> None:
-    for host in (await seen(port)).hosts:
-        await port.stop(GROUP, host.id)
-    await until(port, lambda group: not group.hosts)
-    await port.close()
-
-
-async def seen(port: FleetPort) -> PortGroup:
-    (group,) = await port.list((GROUP,))
-    return group
-
-
-async def until(port: FleetPort, holds: Callable[[PortGroup], bool]) -> PortGroup:
-    async with asyncio.timeout(WITHIN_S):
-        while True:
-            if holds(group := await seen(port)):
-                return group
-            await asyncio.sleep(0.02)
-
-
-async def grown(port: FleetPort, size: int) -> PortGroup:
-    await port.grow(GROUP, size)
-    return await until(port, lambda group: len(group.hosts) == size)
 
 
 @in_loop
@@ -379,5 +356,7 @@ async def test_refusals_are_read_from_the_activities_of_the_group(
 def test_providers_are_named(tmp_path: Path) -> None:
     with pytest.raises(AppError, match="provider 'cloud' is unknown"):
         open_port("cloud")
+    with pytest.raises(AppError, match="provider 'ecs' is unknown"):
+        open_port("ecs")
     with pytest.raises(AppError, match=r"processes\.json"):
         open_port(f"processes:{tmp_path}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from orchgpu.adapters.aws.api import Client, Shape, all_keys, answer_or_none
 from orchgpu.adapters.aws.deploy.storage import Buckets
 from orchgpu.infra.model import Change, ChangeSet, Kept, Resource, Stack
 from orchgpu.infra.quotas import Quota
+from orchgpu.infra.template import BODY_BYTES_MAX
 from orchgpu.permissions.model import STACK_TAG
 from orchgpu.ports import Tolerating
 
@@ -84,7 +86,7 @@ class AwsStacks:
             StackName=name,
             ChangeSetName=f"orchgpu-{time.time_ns()}",
             ChangeSetType="CREATE" if new else "UPDATE",
-            TemplateBody=body,
+            **self._template(name, body),
             Parameters=[
                 {"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()
             ],
@@ -97,6 +99,17 @@ class AwsStacks:
         except BaseException:
             self.discard(proposal)
             raise
+
+    def _template(self, name: str, body: str) -> dict[str, str]:
+        """A template as CloudFormation takes it: in the call, or from the state bucket."""
+        data = body.encode()
+        if len(data) <= BODY_BYTES_MAX:
+            return {"TemplateBody": body}
+        key = f"infra/{name}/{hashlib.sha256(data).hexdigest()}.template"
+        if not self.has_object(key):
+            self._s3.put_object(Bucket=self._made_bucket(), Key=key, Body=data)
+        # as CloudFormation's own command writes it: right in every partition
+        return {"TemplateURL": f"{self._s3.meta.endpoint_url}/{self.place.state_bucket}/{key}"}
 
     def _computed(self, name: str, proposal: ChangeSet) -> Iterator[Change]:
         waited_s = 0.0
@@ -268,11 +281,15 @@ class AwsStacks:
         return answer_or_none(self._s3.head_object, Bucket=bucket, Key=key) is not None
 
     def put_object(self, key: str, file: Path) -> None:
+        self._s3.upload_file(str(file), self._made_bucket(), key)
+
+    def _made_bucket(self) -> str:
+        """The state bucket, which exists then."""
         bucket = Bucket(name=self.place.state_bucket)
         buckets = Buckets(self._s3, self.place)
         if buckets.observe(bucket.name) is None:
             buckets.put(bucket, exists=False)
-        self._s3.upload_file(str(file), bucket.name, key)
+        return bucket.name
 
     def remove_objects(self, prefix: str) -> int:
         bucket, s3 = self.place.state_bucket, self._s3

@@ -17,12 +17,13 @@ from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import Outcome
 from gpu_scheduler.verdicts import Explanation, NoFit
+from orchgpu.cloud_services import Address
 from orchgpu.core.job import cpu_fallback
 from orchgpu.jobs.scheduler import NO_ANSWER, ask, scheduler_address
 
 
 def capacity_notes(
-    document: Document, scheduler: str | None, *, elsewhere: bool = False
+    document: Document, scheduler: str | None, cloud: Address, *, elsewhere: bool = False
 ) -> tuple[Diagnostic, ...]:
     """An error for each function, or group, whose request no known device could ever hold, and a
     warning for each `advance` that is longer than the scheduler allows.
@@ -36,7 +37,7 @@ def capacity_notes(
     if not with_device:
         return ()
     try:
-        address = scheduler_address(scheduler)
+        address = scheduler_address(scheduler, cloud)
         explained, parameters = ask(address, lambda client: _asked(client, with_device))
     except AppError as error:
         if error.code in NO_ANSWER and scheduler is not None and not elsewhere:

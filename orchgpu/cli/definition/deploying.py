@@ -10,15 +10,15 @@ from fdl.graph.graph import feeding
 from fdl.model import Document
 from fdl.plan.groups import deployed
 from orchgpu.cli.definition.target import (
-    declared_address,
     echo_warnings,
     execute_shown,
     open_target,
     prepared_plan,
     refuse_infeasible,
+    run_address,
 )
 from orchgpu.cli.options import Deploying
-from orchgpu.cloud_services import Address, DeployCloud
+from orchgpu.cloud_services import Address
 from orchgpu.deploy.deployment import warm_up
 from orchgpu.deploy.visits import VisitSettings
 
@@ -62,7 +62,9 @@ def deploy(
     with open_target(address, document) as target:
         target.guard(deploying.yes_real_aws)
         outside = deploying.allow_outside
-        prepared = prepared_plan(file, document, target, scheduler, outside=outside, visits=visits)
+        prepared = prepared_plan(
+            file, document, target, scheduler, address, outside=outside, visits=visits
+        )
         echo_warnings(prepared, file)
         if not deploying.allow_infeasible:
             refuse_infeasible(prepared, with_reasons=as_json)
@@ -73,14 +75,3 @@ def deploy(
             done = "deployed" if not prepared.plan.empty else "already deployed"
             echo(f"{', '.join(prepared.names)}: {done} ({target.where})", err=aside)
         return run_address(target, address, document)
-
-
-def run_address(target: DeployCloud, address: Address, document: Document) -> Address:
-    """The address at which the functions of a file run, once they are deployed to a target."""
-    place = target.cloud.place
-    profile = None if place.local else declared_address(document).profile
-    return Address(
-        endpoint_url=address.endpoint_url,
-        region=place.region,
-        profile=address.profile or profile,
-    )

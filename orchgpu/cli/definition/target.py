@@ -73,6 +73,7 @@ def prepared_plan(
     document: Document,
     target: DeployCloud,
     scheduler: str | None,
+    address: Address,
     *,
     outside: bool,
     visits: VisitSettings | None = None,
@@ -92,8 +93,20 @@ def prepared_plan(
         notice = f"{', '.join(inside)}: in the network of the stack {stack.name}"
         plan = replace(prepared.plan, notices=(*prepared.plan.notices, notice))
         prepared = replace(prepared, plan=plan)
-    capacity = capacity_notes(document, scheduler, elsewhere=visits is not None)
+    there = run_address(target, address, document)
+    capacity = capacity_notes(document, scheduler, there, elsewhere=visits is not None)
     return replace(prepared, notes=(*prepared.notes, *capacity))
+
+
+def run_address(target: DeployCloud, address: Address, document: Document) -> Address:
+    """The address at which the functions of a file run, once they are deployed to a target."""
+    place = target.cloud.place
+    profile = None if place.local else declared_address(document).profile
+    return Address(
+        endpoint_url=address.endpoint_url,
+        region=place.region,
+        profile=address.profile or profile,
+    )
 
 
 def refuse_infeasible(prepared: Prepared, *, with_reasons: bool) -> None:

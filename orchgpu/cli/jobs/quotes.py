@@ -9,6 +9,7 @@ from corekit.cli.table import Column
 from corekit.cli.text import printable
 from gpu_scheduler.promises import Estimate, PlannedStep, PromisedStep
 from gpu_scheduler.protocol.answers import Outcome
+from orchgpu.cloud_services import Address
 from orchgpu.core.function import Function
 from orchgpu.core.runs.workflow import Workflow
 from orchgpu.jobs.cloud import JobCloud
@@ -32,9 +33,11 @@ _WORDS = {
 }
 
 
-def quote(subject: Subject, inputs: int, scheduler: str | None, *, as_json: bool) -> int:
+def quote(
+    subject: Subject, inputs: int, scheduler: str | None, cloud: Address, *, as_json: bool
+) -> int:
     """Ask the scheduler, print its answer; the exit status. Raises as `quoted` does."""
-    address = scheduler_address(scheduler)
+    address = scheduler_address(scheduler, cloud)
     found = ask(address, lambda client: quoted(client, subject, inputs=inputs))
     if as_json:
         echo_json(found.as_json())

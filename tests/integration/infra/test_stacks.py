@@ -16,10 +16,12 @@ from moto import mock_aws
 from corekit.errors import AppError, ErrorCode
 from orchgpu.adapters.aws.endpoints import Clients, place_of, resolve
 from orchgpu.adapters.aws.stacks import AwsStacks
+from orchgpu.cloud_services import Address
 from orchgpu.infra import deployment
 from orchgpu.infra.bundles import Bundle
 from orchgpu.infra.model import Stack
-from orchgpu.infra.template import Template
+from orchgpu.infra.template import BODY_BYTES_MAX, Template
+from orchgpu.jobs.scheduler import scheduler_address
 from orchgpu.permissions.model import STACK_TAG
 from tests.commandline import done
 from tests.moto_stacks import images, network, subset, subset_file
@@ -133,6 +135,48 @@ def test_a_stack_is_made_found_and_changed(aws: Path, stacks: AwsStacks) -> None
     changed = deployment.execute(stacks, found, lambda *_: None, sleep=lambda _: None)
     assert changed.parameters["GpuMax"] == "7"
     assert groups()["gpu-b"] == (0, 7)
+
+
+def test_a_template_that_is_too_large_for_a_call_is_read_from_the_bucket(stacks: AwsStacks) -> None:
+    queue = {"Type": "AWS::SQS::Queue", "Metadata": {"note": "x" * BODY_BYTES_MAX}}
+    body = json.dumps({"Resources": {"Jobs": queue}})
+    found = stacks.propose("large", body, {}, {})
+    assert [one.logical for one in found.changes] == ["Jobs"]
+    keys = objects("infra/large/")
+    stacks.discard(stacks.propose("large", body, {}, {}))
+    assert objects("infra/large/") == keys, "of equal content there is one"
+    assert len(keys) == 1
+    assert stacks.remove_objects("infra/large/") == 1, "as `rm --all` does"
+
+
+def objects(prefix: str) -> list[str]:
+    s3, bucket = boto3.client("s3"), f"orchgpu-state-123456789012-{REGION}-an"
+    found = s3.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
+    s3.close()
+    return [one["Key"] for one in found]
+
+
+def test_a_named_stack_is_looked_up_with_the_profile_of_the_command(
+    aws: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = "aws_access_key_id = a\naws_secret_access_key = b\n"
+    (aws / "config").write_text(
+        f"[default]\nregion = {REGION}\n[profile lab]\nregion = eu-west-1\n{keys}"
+    )
+    for name, value in (
+        ("AWS_CONFIG_FILE", str(aws / "config")),
+        ("ORCHGPU_STACK", "orchgpu"),
+        ("ORCHGPU_SCHEDULER_KEY", "ann.secret"),
+        ("ORCHGPU_SCHEDULER_CA", "ca.pem"),
+    ):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    small_stack(ours=True)
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    with pytest.raises(AppError, match=f"no stack orchgpu in 123456789012, {REGION}"):
+        scheduler_address(None)
+    with pytest.raises(AppError, match="cannot be reached from here, outside of its network"):
+        scheduler_address(None, Address(profile="lab"))
 
 
 class Lagging(AwsStacks):

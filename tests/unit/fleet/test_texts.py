@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 
+from corekit.errors import AppError
 from corekit.values import replace
 from gpu_scheduler.model import HostState
 from orchgpu.fleet.core.decide import decide
@@ -103,17 +104,29 @@ def test_hosts_of_an_offer_that_was_removed_are_drained_and_stopped() -> None:
 
 def test_memory_is_kept_in_a_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = MemoryFile(tmp_path / "memory.json")
-    assert file.read() == Memory()
+    assert file.read(Rules()) == Memory()
     memory = Memory(pools={"a": PoolMemory(starts_s=(3.0,), group="g")}, month="2026-11")
     file.keep(memory)
-    assert MemoryFile(tmp_path / "memory.json").read() == memory
+    assert MemoryFile(tmp_path / "memory.json").read(Rules()) == memory
     (tmp_path / "memory.json").write_text("{")
-    assert file.read() == Memory()
+    assert file.read(Rules()) == Memory()
     assert "cannot be read" in caplog.text
     missing = MemoryFile(tmp_path / "missing/memory.json")
     missing.keep(memory)
     assert "cannot be kept" in caplog.text
-    assert MemoryFile(None).read() == Memory()
+    assert MemoryFile(None).read(Rules()) == Memory()
+
+
+def test_a_month_that_nothing_keeps_is_refused(tmp_path: Path) -> None:
+    """Without a file it would be counted from zero at each start."""
+    guarded, file = Rules(usd_per_month_max=10.0), tmp_path / "memory.json"
+    with pytest.raises(AppError, match="give --memory FILE"):
+        MemoryFile(None).read(guarded)
+    assert MemoryFile(file).read(guarded) == Memory()
+    file.write_text("{")
+    with pytest.raises(AppError, match="repair it, or remove it to count the month from zero"):
+        MemoryFile(file).read(guarded)
+    assert file.read_text() == "{"
 
 
 def test_states_of_hosts_for_people() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from orchgpu.adapters.aws.api import AwsClient
 from orchgpu.adapters.aws.stacks import AwsStacks
 from orchgpu.infra.model import ChangeSet
 from orchgpu.infra.quotas import Quota
+from orchgpu.infra.template import BODY_BYTES_MAX
 
 PLACE = DeployTarget(account="123456789012", region="eu-west-1")
 SPOT = Quota(service="ec2", code="L-3819A6DF", needed=32)
@@ -225,3 +227,29 @@ def test_more_machines_than_one_call_takes_are_released() -> None:
         *released,
     ) as stacks:
         stacks.release_machines(["pool"])
+
+
+def test_the_url_of_a_large_template_is_that_of_its_region() -> None:
+    """CloudFormation reads it by the caller's rights, at the bucket's own endpoint."""
+    body = "x" * (BODY_BYTES_MAX + 1)
+    client = boto3.client(
+        "s3", region_name="eu-west-1", aws_access_key_id="a", aws_secret_access_key="b"
+    )
+    key = f"infra/lab/{hashlib.sha256(body.encode()).hexdigest()}.template"
+    url = f"https://s3.eu-west-1.amazonaws.com/{PLACE.state_bucket}/{key}"
+    cloud = boto3.client(
+        "cloudformation", region_name="eu-west-1", aws_access_key_id="a", aws_secret_access_key="b"
+    )
+    wanted = {**ANY_OF_A_CHANGE_SET, "TemplateURL": url}
+    del wanted["TemplateBody"]
+    with Stubber(client) as objects, Stubber(cloud) as stacks:
+        objects.add_response("head_object", {}, {"Bucket": PLACE.state_bucket, "Key": key})
+        [found, made, *computed] = proposal({"Status": "CREATE_COMPLETE", "Changes": []})
+        for call, expected, answer in (found, (made[0], wanted, made[2]), *computed):
+            stacks.add_response(call, answer, expected)
+        clients = {"s3": AwsClient(client), "cloudformation": AwsClient(cloud)}
+        AwsStacks(clients.__getitem__, lambda: PLACE).propose("lab", body, {}, {})
+        objects.assert_no_pending_responses()
+        stacks.assert_no_pending_responses()
+    client.close()
+    cloud.close()

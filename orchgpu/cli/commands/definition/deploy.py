@@ -72,7 +72,7 @@ def command(
     visits = None
     if serverless:
         visits = VisitSettings(
-            scheduler=scheduler_address(scheduler),
+            scheduler=scheduler_address(scheduler, address),
             role=visits_role or "",
             key_secret=key_secret or "",
             ca=None if ca is None else ca.read_bytes(),

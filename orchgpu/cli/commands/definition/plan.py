@@ -54,7 +54,9 @@ def command(
     try:
         document = read_document(file)
         with open_target(address, document) as target:
-            prepared = prepared_plan(file, document, target, scheduler, outside=allow_outside)
+            prepared = prepared_plan(
+                file, document, target, scheduler, address, outside=allow_outside
+            )
             if refresh:
                 prepared = replace(prepared, drift=drifts(prepared.names, target.cloud))
             where = target.where

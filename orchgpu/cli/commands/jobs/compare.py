@@ -82,8 +82,8 @@ def command(
     Example:  orchgpu compare fdl.yaml sign.png
     """
     # the other commands do not read definitions
-    from orchgpu.cli.definition.deploying import run_address, runnable
-    from orchgpu.cli.definition.target import open_target
+    from orchgpu.cli.definition.deploying import runnable
+    from orchgpu.cli.definition.target import open_target, run_address
     from orchgpu.deploy.files import read_document
     from orchgpu.report.ways import Way, compared
 
@@ -101,7 +101,7 @@ def command(
         prices=prices,
         deploying=deploying,
         address=there,
-        scheduler=scheduler_address(scheduler),
+        scheduler=scheduler_address(scheduler, there),
         keep=keep,
     )
     with run.removed():

@@ -56,7 +56,9 @@ def command(
     Example:  orchgpu quote fdl.yaml --name film s3://media/new/
     """
     definition, inputs = _split(given)
-    with closing(JobCloud(address.endpoint_url, address.region, connections=4)) as cloud:
+    with closing(
+        JobCloud(address.endpoint_url, address.region, address.profile, connections=4)
+    ) as cloud:
         if definition is None:
             if name is None:
                 raise invalid("give --name NAME, or the FILE.yaml of a function or workflow")
@@ -64,7 +66,7 @@ def command(
         else:
             subject = _declared(definition, name, address)
         count = len(inputs_of(cloud, subject.of, inputs, partial(echo, err=True))) if inputs else 1
-    return quote(subject, count, scheduler, as_json=as_json)
+    return quote(subject, count, scheduler, address, as_json=as_json)
 
 
 def _split(given: Sequence[str]) -> tuple[Path | None, Sequence[str]]:

@@ -220,14 +220,14 @@ def _run(function: str, asked: _Asked, address: Address) -> int:
     with closing(JobCloud(*there, connections=connections)) as cloud:
         deployed = cloud.function_or_workflow(function)
         if asked.quote:
-            return _quote(cloud, deployed, asked)
+            return _quote(cloud, deployed, asked, address)
         if isinstance(deployed, Workflow):
-            return _run_workflow(cloud, deployed, asked)
+            return _run_workflow(cloud, deployed, asked, address)
         # all of them before the first upload
         files = inputs_of(cloud, deployed, asked.given, partial(echo, err=True))
         if folder is not None:
             folder.check(len(files))
-        scheduler = answering_scheduler(asked.scheduler, _note) if asked.follows else None
+        scheduler = answering_scheduler(asked.scheduler, _note, address) if asked.follows else None
         progress = Progress(len(files), quiet=asked.as_json, ids=asked.follows)
         try:
             submit = partial(submit_all, again=asked.again, parameters=asked.parameters)
@@ -264,15 +264,15 @@ def _output_folder(output: Path | None, pattern: str) -> OutputFolder | None:
     return None if output is None else OutputFolder(path=output, pattern=pattern)
 
 
-def _quote(cloud: JobCloud, deployed: Function | Workflow, asked: _Asked) -> int:
+def _quote(cloud: JobCloud, deployed: Function | Workflow, asked: _Asked, there: Address) -> int:
     if asked.follows:
         raise invalid("--quote starts nothing: leave --wait and --output out")
     count = len(inputs_of(cloud, deployed, asked.given, partial(echo, err=True)))
     subject = deployed_subject(cloud, deployed)
-    return show_quote(subject, count, asked.scheduler, as_json=asked.as_json)
+    return show_quote(subject, count, asked.scheduler, there, as_json=asked.as_json)
 
 
-def _run_workflow(cloud: JobCloud, workflow: Workflow, asked: _Asked) -> int:
+def _run_workflow(cloud: JobCloud, workflow: Workflow, asked: _Asked, there: Address) -> int:
     """Start a run for each file; follow them with a line for each step, and fetch their files.
 
     Ends with 1 when a run did not succeed, with 6 or 7 when its promise was refused.
@@ -292,7 +292,7 @@ def _run_workflow(cloud: JobCloud, workflow: Workflow, asked: _Asked) -> int:
                 echo(f"{one['run_id']}  {printable(one['input'])}")
         return 0
     changed = on_change(as_json=asked.as_json)
-    within_s, address = asked.within_s, scheduler_or_none(asked.scheduler)
+    within_s, address = asked.within_s, scheduler_or_none(asked.scheduler, there)
     following = follow_runs(cloud, started, changed, within_s=within_s, scheduler=address)
     seen = asyncio.run(following)
     fetched = Fetched(files=())

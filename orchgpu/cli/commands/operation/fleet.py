@@ -25,7 +25,7 @@ from orchgpu.fleet.core.decide import decide
 from orchgpu.fleet.core.model import Decision, Host, Memory, Offers, PoolMemory, View
 from orchgpu.fleet.core.pools import learned_start_s
 from orchgpu.fleet.offers import load_offers
-from orchgpu.fleet.ports.registry import open_port
+from orchgpu.fleet.ports.registry import KNOWN, open_port
 from orchgpu.fleet.program import Fleet, MemoryFile, view_of
 from orchgpu.fleet.texts import action_text, host_states, notice_text, state_text
 from orchgpu.jobs.scheduler import ANSWER_WITHIN_S, scheduler_address
@@ -69,8 +69,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--provider",
             metavar="NAME[:ARGUMENT]",
-            help="Where hosts come from: processes:FOLDER or auto-scaling[:REGION]. "
-            "[default: the local system's]",
+            help=f"Where hosts come from: {KNOWN}. [default: the local system's]",
         ),
         click.option(
             "--offers",
@@ -132,7 +131,7 @@ def run(
     Example:  orchgpu fleet run --offers offers.yaml --provider processes:/var/lib/orchgpu/hosts
     """
     named, address = _named(offers, provider, memory), scheduler_address(scheduler)
-    load_offers(named.offers)
+    MemoryFile(named.memory).check(load_offers(named.offers)[0].rules)
     log_as_json()
     access = find_access(key_file=key_file, ca=ca)
     run_program("orchgpu fleet", _run(named, address, access, ready_file, stop_hosts=stop_hosts))
@@ -243,7 +242,8 @@ def _looked(named: _Named, scheduler: str | None) -> tuple[Offers, View, Decisio
     offers, warnings = load_offers(named.offers)
     for warning in warnings:
         echo(warning, err=True)
-    address, memory = scheduler_address(scheduler), MemoryFile(named.memory).read()
+    memory = MemoryFile(named.memory).read(offers.rules)
+    address = scheduler_address(scheduler)
 
     async def looked() -> View:
         budget = budget_from_environment()

@@ -106,7 +106,8 @@ def plan(
     """Show what `infra deploy` would change, what it costs a month, and which quotas are too small.
 
     Ends with 2 when there are changes to make, 1 for a wrong parameter, else 0. Nothing is made:
-    CloudFormation computes the difference, and it is deleted again.
+    CloudFormation computes the difference, and it is deleted again. A template above 51,200 bytes
+    is read from the bucket of orchgpu's state, which is made for it when there is none.
 
     \b
     Example:  orchgpu infra plan --set Machines=one

@@ -1,0 +1,188 @@
+"""ECS Managed Instances as a provider of a fleet's hosts.
+
+A host is a task of its own, and its id at the scheduler the task's. A group is a capacity provider
+of managed instances, and the task definition of the same name, which runs gpud: ECS starts an
+instance for each task, and ends one without tasks. No service stands between, since a service
+chooses by itself which task ends: see docs/explanation/adr/0059-providers-of-hosts.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from corekit.errors import AppError, ErrorCode
+from orchgpu.adapters.aws.api import AwsClient, Shape
+from orchgpu.adapters.aws.endpoints import Clients, resolve
+from orchgpu.fleet.ports.port import PortGroup, PortHost
+
+SERVICE = "ecs"
+#: `startedBy` of the tasks of a fleet: others of the same definition are not its hosts.
+STARTED_BY = "orchgpu-fleet"
+#: States of a task that has no instance yet.
+_ORDERED = "PROVISIONING"
+#: Reason of the end of a task that never ran, such as one without capacity.
+_REFUSED = "TaskFailedToStart"
+#: DescribeTasks takes so many.
+_BATCH = 100
+#: For so long a client token starts the same task again; an ended task is listed as long.
+_TOKEN_S = 3600.0
+
+
+class EcsFleet:
+    """`FleetPort` of the capacity providers of one cluster."""
+
+    def __init__(
+        self,
+        client: AwsClient,
+        cluster: str,
+        wall_s: Callable[[], float],
+        close: Callable[[], object],
+    ) -> None:
+        self._client, self._cluster = client, cluster
+        self._wall_s, self._close = wall_s, close
+        self._opened_s = wall_s()
+        self._known: set[str] = set()  #: groups that are there
+        self._since_s: dict[str, float] = {}  #: by group: an older refusal is of another order
+        self._refused: dict[str, list[str]] = {}  #: by group: reasons of tasks that were not made
+
+    async def list(self, groups: Sequence[str]) -> tuple[PortGroup, ...]:
+        return await asyncio.to_thread(lambda: tuple(self._group(name) for name in groups))
+
+    async def grow(self, group: str, size: int) -> None:
+        await asyncio.to_thread(self._grow, group, size)
+
+    async def withdraw(self, group: str) -> None:
+        await asyncio.to_thread(self._withdraw, group)
+
+    async def stop(self, group: str, host: str) -> None:
+        await asyncio.to_thread(self._stop, group, host)
+
+    async def close(self) -> None:
+        self._close()
+
+    # ------------------------------------------------------------------ calls
+
+    def _group(self, name: str) -> PortGroup:
+        self._check(name)
+        living = self._tasks(name, "RUNNING")
+        hosts = [_host(task) for task in living if task["lastStatus"] != _ORDERED]
+        reasons = self._reasons(name)
+        return PortGroup(
+            name=name,
+            size=len(living) + len(reasons),
+            hosts=tuple(sorted(hosts, key=lambda host: host.id)),
+            refusal=reasons[-1] if reasons else "",
+        )
+
+    def _grow(self, group: str, size: int) -> None:
+        self._check(group)
+        living, ended = self._tasks(group, "RUNNING"), self._tasks(group, "STOPPED")
+        if len(living) >= size:
+            return
+        self._forget(group)
+        hour = int(self._wall_s() // _TOKEN_S)
+        seen = [str(hour), group, *sorted(str(one["taskArn"]) for one in (*living, *ended))]
+        for number in range(len(living), size):
+            token = hashlib.sha256("|".join([*seen, str(number)]).encode()).hexdigest()
+            reason = self._ran(group, token)
+            if reason:
+                self._refused.setdefault(group, []).append(reason)
+                return
+
+    def _ran(self, group: str, token: str) -> str:
+        """Run one task; the reason why there is none, or "".
+
+        Of equal tokens there is one task: another fleet that sees the same orders the same.
+        """
+        try:
+            answer = self._client.run_task(
+                cluster=self._cluster,
+                taskDefinition=group,
+                capacityProviderStrategy=[{"capacityProvider": group}],
+                count=1,
+                startedBy=STARTED_BY,
+                clientToken=token,
+            )
+        except AppError as error:  # such as the quota of tasks that wait for an instance
+            if error.code is not ErrorCode.INVALID:
+                raise
+            return error.message
+        if answer["tasks"]:
+            return ""
+        failures = [str(one.get("detail") or one["reason"]) for one in answer["failures"]]
+        return "; ".join(failures) or "ECS has made no task"
+
+    def _withdraw(self, group: str) -> None:
+        self._check(group)
+        for task in self._tasks(group, "RUNNING"):
+            if task["lastStatus"] == _ORDERED:
+                self._end(task, "not needed any more")
+        self._forget(group)
+
+    def _stop(self, group: str, host: str) -> None:
+        self._check(group)
+        for task in self._tasks(group, "RUNNING"):
+            if _id(task) == host:
+                self._end(task, "ended by its fleet")
+
+    def _end(self, task: Shape, reason: str) -> None:
+        self._client.stop_task(cluster=self._cluster, task=task["taskArn"], reason=reason)
+
+    def _forget(self, group: str) -> None:
+        """Take no reason for one of the order that begins now."""
+        self._since_s[group] = self._wall_s()
+        self._refused.pop(group, None)
+
+    def _reasons(self, group: str) -> list[str]:
+        """The reasons of the tasks of the newest order that did not come, newest last."""
+        since_s = self._since_s.get(group, self._opened_s)
+        ended = [
+            (one["stoppedAt"].timestamp(), str(one.get("stoppedReason") or _REFUSED))
+            for one in self._tasks(group, "STOPPED")
+            if one.get("stopCode") == _REFUSED and one.get("stoppedAt")
+        ]
+        come = [reason for at_s, reason in sorted(ended) if at_s >= since_s]
+        return [*come, *self._refused.get(group, ())]
+
+    def _tasks(self, group: str, desired: str) -> list[Shape]:
+        pages = self._client.pages(
+            "list_tasks", cluster=self._cluster, family=group, desiredStatus=desired
+        )
+        names = [name for page in pages for name in page["taskArns"]]
+        return [one for one in self._described(names) if one.get("startedBy") == STARTED_BY]
+
+    def _described(self, names: Sequence[str]) -> Iterator[Shape]:
+        for start in range(0, len(names), _BATCH):
+            part = [*names[start : start + _BATCH]]
+            yield from self._client.describe_tasks(cluster=self._cluster, tasks=part)["tasks"]
+
+    def _check(self, group: str) -> None:
+        """Raise NOT_FOUND for a capacity provider that the cluster does not have."""
+        if group in self._known:
+            return
+        answer = self._client.describe_capacity_providers(
+            cluster=self._cluster, capacityProviders=[group]
+        )
+        if not any(one["status"] == "ACTIVE" for one in answer["capacityProviders"]):
+            text = f"the cluster {self._cluster} has no capacity provider {group!r}"
+            raise AppError(ErrorCode.NOT_FOUND, text)
+        self._known.add(group)
+
+
+def _id(task: Shape) -> str:
+    return str(task["taskArn"]).rpartition("/")[2]
+
+
+def _host(task: Shape) -> PortHost:
+    created = task.get("createdAt")
+    return PortHost(id=_id(task), launched_s=created.timestamp() if created else None)
+
+
+def ecs(cluster: str, region: str | None) -> EcsFleet:
+    """The groups of a cluster; None: in the environment's region. Raises UNAVAILABLE without a
+    cloud."""
+    clients = Clients(lambda service: resolve(service, region=region))
+    return EcsFleet(clients(SERVICE), cluster, time.time, clients.close)

@@ -1,0 +1,127 @@
+"""ECS Managed Instances as a provider of hosts: answers that moto does not give."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from botocore.stub import Stubber
+
+from corekit.errors import AppError, ErrorCode
+from orchgpu.adapters.aws.api import AwsClient
+from orchgpu.adapters.aws.ecs_fleet import EcsFleet
+from orchgpu.fleet.ports.port import PortGroup
+from tests.fleet_ports import ACCOUNT, CLUSTER, GROUP, aws, seen
+
+NOW_S = 1_000.0
+ACTIVE = {"capacityProviders": [{"name": GROUP, "status": "ACTIVE"}]}
+
+
+def task(name: str, status: str, **given: Any) -> dict[str, Any]:
+    arn = f"arn:aws:ecs:eu-west-1:{ACCOUNT}:task/{CLUSTER}/{name}"
+    return {"taskArn": arn, "lastStatus": status, "startedBy": "orchgpu-fleet", **given}
+
+
+def listed(*tasks: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The answers of a list of tasks and their states; no state is asked for without a task."""
+    found = [("list_tasks", {"taskArns": [one["taskArn"] for one in tasks]})]
+    return [*found, ("describe_tasks", {"tasks": [*tasks]})] if tasks else found
+
+
+@contextmanager
+def ecs_that_answers(*answers: tuple[str, dict[str, Any]]) -> Iterator[tuple[EcsFleet, list[Any]]]:
+    """The port, with a service that gives these answers in this order; the calls that it got."""
+    client, calls = aws("ecs"), list[Any]()
+    client.meta.events.register(
+        "provide-client-params.ecs.*", lambda params, **_: calls.append(params)
+    )
+    with Stubber(client) as stub:
+        for call, answer in answers:
+            if "code" in answer:
+                stub.add_client_error(call, answer["code"], answer["message"])
+            else:
+                stub.add_response(call, answer)
+        port = EcsFleet(AwsClient(client), CLUSTER, lambda: NOW_S, client.close)
+        yield port, calls
+        stub.assert_no_pending_responses()
+    asyncio.run(port.close())
+
+
+def test_a_task_without_an_instance_is_an_order_that_is_taken_back_by_its_id() -> None:
+    living = listed(task("a", "RUNNING"), task("b", "PROVISIONING"), task("c", "PENDING"))
+    ended = ("stop_task", {})
+    known = ("describe_capacity_providers", ACTIVE)
+    with ecs_that_answers(known, *living, *listed(), *living, ended) as (port, calls):
+        group = asyncio.run(seen(port))
+        asyncio.run(port.withdraw(GROUP))
+    assert ([host.id for host in group.hosts], group.size) == (["a", "c"], 3)
+    assert calls[-1]["task"].endswith("/b")
+
+
+@pytest.mark.parametrize(
+    ("stopped", "refusal"),
+    [
+        (
+            task("x", "STOPPED", stopCode="TaskFailedToStart", stoppedReason="no capacity"),
+            "no capacity",
+        ),
+        (task("x", "STOPPED", stopCode="UserInitiated", stoppedReason="ended by its fleet"), ""),
+        (task("x", "STOPPED", stopCode="TaskFailedToStart", startedBy="another"), ""),
+    ],
+)
+def test_a_task_that_could_not_start_is_missing_with_its_reason(
+    stopped: dict[str, Any], refusal: str
+) -> None:
+    """It counts until it is withdrawn, else the fleet would order again at each look."""
+    stopped["stoppedAt"] = datetime.fromtimestamp(NOW_S + 1, UTC)
+    known = ("describe_capacity_providers", ACTIVE)
+    with ecs_that_answers(known, *listed(), *listed(stopped)) as (port, _):
+        group = asyncio.run(seen(port))
+    assert (group.size, group.hosts, group.refusal) == (1 if refusal else 0, (), refusal)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"tasks": [], "failures": [{"reason": "RESOURCE:GPU"}]},
+        {"code": "ClientException", "message": "the quota of tasks in the PROVISIONING state"},
+    ],
+)
+def test_a_task_that_is_not_made_is_missing_until_it_is_withdrawn(answer: dict[str, Any]) -> None:
+    known, order = ("describe_capacity_providers", ACTIVE), ("run_task", answer)
+    nothing = (*listed(), *listed())
+    with ecs_that_answers(known, *nothing, order, *nothing, *listed(), *nothing) as (port, _):
+        asyncio.run(port.grow(GROUP, 2))
+        group = asyncio.run(seen(port))
+        asyncio.run(port.withdraw(GROUP))
+        after = asyncio.run(seen(port))
+    assert (group.size, bool(group.refusal)) == (1, True)
+    assert after == PortGroup(name=GROUP, size=0, hosts=())
+
+
+def test_two_fleets_that_see_the_same_order_the_same_tasks() -> None:
+    """By the client token; a task that has ended since makes the next order another one."""
+
+    def ordered(*before: dict[str, Any]) -> list[str]:
+        made = ("run_task", {"tasks": [task("n", "PROVISIONING")], "failures": []})
+        known = ("describe_capacity_providers", ACTIVE)
+        answers = (known, *listed(task("a", "RUNNING")), *listed(*before), made, made)
+        with ecs_that_answers(*answers) as (port, calls):
+            asyncio.run(port.grow(GROUP, 3))
+        return [one["clientToken"] for one in calls if "clientToken" in one]
+
+    first = ordered()
+    assert first == ordered()
+    assert len({*first, *ordered(task("b", "STOPPED"))}) == 4
+
+
+def test_a_capacity_provider_that_is_not_there_may_come_later() -> None:
+    gone = {"capacityProviders": [{"name": GROUP, "status": "INACTIVE"}]}
+    with ecs_that_answers(("describe_capacity_providers", gone)) as (port, _):
+        with pytest.raises(AppError, match="no capacity provider 'g'") as caught:
+            asyncio.run(seen(port))
+        assert caught.value.code is ErrorCode.NOT_FOUND

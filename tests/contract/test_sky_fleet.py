@@ -1,0 +1,58 @@
+"""SkyPilot as a provider of hosts, beside the contract: what fails, and what is taken back."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from corekit.errors import AppError, ErrorCode
+from orchgpu.fleet.ports.port import PortGroup
+from orchgpu.fleet.ports.skypilot import SkyFleet
+from tests.fleet_ports import GROUP, in_loop, made_tasks, seen, until
+
+
+@in_loop
+async def test_a_launch_that_fails_is_missing_until_it_is_withdrawn(tmp_path: Path) -> None:
+    made_tasks(tmp_path)
+    (tmp_path / "refusing").touch()
+    port = SkyFleet(tmp_path)
+    await port.grow(GROUP, 1)
+    group = await until(port, lambda group: bool(group.refusal))
+    assert (group.size, group.hosts, group.refusal) == (1, (), "SkyPilot: `sky api logs r0`")
+    await port.withdraw(GROUP)
+    assert await seen(port) == PortGroup(name=GROUP, size=0, hosts=())
+
+
+@in_loop
+async def test_an_order_is_cancelled_and_what_it_had_begun_is_ended(tmp_path: Path) -> None:
+    made_tasks(tmp_path)
+    port = SkyFleet(tmp_path)
+    await port.grow(GROUP, 1)
+    await port.withdraw(GROUP)
+    assert (await seen(port)).size == 0, "a request without a cluster"
+    await port.grow(GROUP, 1)
+    assert (await seen(port)).size == 1
+    await port.withdraw(GROUP)
+    await until(port, lambda group: group.size == 0)
+    state = json.loads((tmp_path / "sky.json").read_text())
+    assert [one["status"] for one in state["requests"]][:2] == ["CANCELLED", "CANCELLED"]
+
+
+@in_loop
+async def test_a_program_that_fails_or_is_absent_is_asked_again_later(tmp_path: Path) -> None:
+    made_tasks(tmp_path)
+    for command, text in (
+        ([sys.executable, "-c", "raise SystemExit('no API server')"], "no API server"),
+        ([str(tmp_path / "sky")], "No such file"),
+        (["true"], "sky"),
+    ):
+        (tmp_path / "skypilot.json").write_text(json.dumps({"command": command}))
+        with pytest.raises(AppError, match=text) as caught:
+            await seen(SkyFleet(tmp_path))
+        assert caught.value.code is ErrorCode.UNAVAILABLE
+    with pytest.raises(AppError, match=r"no task .*other\.yaml of SkyPilot") as caught:
+        await SkyFleet(tmp_path).list(("other",))
+    assert caught.value.code is ErrorCode.NOT_FOUND
