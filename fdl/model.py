@@ -159,6 +159,9 @@ class Gpu:
     max_cost_usd: float | None = None  #: of one job, over all its attempts
     slo: Slo | None = None
     times: Mapping[str, StepTimes] = field(default_factory=dict)  #: by model, kind or `*`
+    warm_min: int = 0  #: workers that hosts keep loaded
+    #: What they load, by operation: its arguments; empty = as the workload's last worker.
+    warm_loads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def middleware(self) -> str:

@@ -9,6 +9,7 @@ from fdl.model import LAMBDA_MEMORY_MIB_MAX, LAMBDA_TIMEOUT_S_MAX, Function
 from fdl.schema.scalars import Choice, Flag, Text
 from fdl.schema.schema import Block, Key, ListOf, Reading, Schema
 from fdl.text.nodes import Mapping, Node
+from gpu_scheduler.floors import floor_problem
 from gpu_scheduler.names import IMAGE_PATTERN
 
 COMMAND_WORDS_MAX = 64
@@ -71,6 +72,7 @@ def check_place(function: Function, node: Node, reading: Reading) -> None:
     if function.host.warm and function.on_host and not kept:
         message = "warm keeps the process of a handler: write `execution: host` and `handler:`"
         reading.fault(node, f"{function.path}.host.warm", message)
+    _check_warm_min(function, node, reading)
     for key, message in place_faults(function):
         if key == "execution":
             reading.fault(place or node, f"{function.path}.{key}", message)
@@ -78,6 +80,27 @@ def check_place(function: Function, node: Node, reading: Reading) -> None:
             entry = block.entry(key) if isinstance(block, Mapping) else None
             at = node if entry is None else entry.value
             reading.fault(at, f"{function.path}.lambda.{key}", message)
+
+
+def _check_warm_min(function: Function, node: Node, reading: Reading) -> None:
+    """Note why no worker of the function can be kept loaded."""
+    gpu = function.gpu
+    if gpu is None or not (gpu.warm_min or gpu.warm_loads):
+        return
+    why = floor_problem(gpu.request)
+    if not gpu.warm_min:
+        why = "is missing: `warm_loads` is what its workers load"
+    elif function.host.warm:
+        why = "keeps workers of operations: `host.warm` keeps a program, which only a job starts"
+    elif function.foreign and gpu.request.workload is None:
+        why = "keeps workers by the name of a workload: write `workload:`"
+    elif not all(one.of_host for one in function.data.values()):
+        why = "does not fetch declared data sets: use data that its hosts have (`gpu: {data: …}`)"
+    if why is not None:
+        block = node.child("gpu") if isinstance(node, Mapping) else None
+        entry = block.entry("warm_min") if isinstance(block, Mapping) else None
+        at = block or node if entry is None else entry.value
+        reading.fault(at, f"{function.path}.gpu.warm_min", f"warm_min {why}")
 
 
 def place_faults(function: Function) -> Iterator[tuple[str, str]]:

@@ -44,6 +44,7 @@ from fdl.schema.scalars import (
 from fdl.schema.schema import Block, Key, ListOf, MapOf, Reader, Reading, Schema, Values
 from fdl.text.nodes import Node
 from gpu_scheduler.data_names import NAMES_MAX, REFERENCE_PATTERN
+from gpu_scheduler.floors import WORKERS_MAX
 from gpu_scheduler.model import (
     BATCH_SIZE_MAX,
     BATCH_WAIT_MS_MAX,
@@ -96,6 +97,8 @@ def _gpu(
     max_cost_usd: float | None = None,
     slo: Slo | None = None,
     times: Mapping[str, StepTimes] | None = None,
+    warm_min: int = 0,
+    warm_loads: Mapping[str, Mapping[str, str]] | None = None,
     models: tuple[str, ...] = (),
     memory: MemorySize | None = None,
     middleware: str = BUILTIN,
@@ -123,6 +126,8 @@ def _gpu(
         max_cost_usd=max_cost_usd,
         slo=slo,
         times=times or {},
+        warm_min=warm_min,
+        warm_loads=warm_loads or {},
     )
 
 
@@ -191,6 +196,7 @@ def _options() -> dict[str, Key]:
 
 
 _OPTIONS = _options()
+_WORD = r"[a-z][a-z0-9_]{0,63}"
 _NAME = r"[\w.:/@-]{1,128}"
 #: What the type of a field does not give: narrower readers, and words for people.
 _NARROWED: Mapping[str, dict[str, Any]] = {
@@ -301,6 +307,22 @@ GPU: Block[Gpu | None] = Block(
             reader=TIMES,
             about="What a job takes, by model or kind of device, or `*`: for promises and quotes.",
             default="those of its last jobs, which the scheduler learns",
+        ),
+        "warm_min": Key(
+            reader=Integer(low=0, high=WORKERS_MAX),
+            about="Workers of its workload that hosts keep loaded while an orchestrator serves the"
+            " function, before its first job and between jobs, in memory that no lease needs.",
+            default="none",
+        ),
+        "warm_loads": Key(
+            reader=MapOf(
+                item=MapOf(item=Text(free=True), key_pattern=_WORD, key_what="an argument"),
+                key_pattern=_WORD,
+                key_what="the name of an operation",
+            ),
+            about="What those workers load: operation → the arguments that name it, such as"
+            " `sequence_search: {database: proteins}`.",
+            default="what the workload's last job on the same host loaded",
         ),
         "group": Key(reader=_TEXT, refused="write `group: NAME` next to `gpu:`"),
     },

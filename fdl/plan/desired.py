@@ -25,6 +25,7 @@ from fdl.plan.functions import (
     makes_role,
     owners_of,
     role_arn,
+    stated_of,
     stored_package,
     workload_of,
 )
@@ -345,8 +346,7 @@ def _record(
         "request": encode(_request(function, budget, code.contents, facts)),
         "package_sha256": code.sha256 if has_package(function, place) else "",
         "memory_mib": function.function.memory_mib,
-        **({} if gpu is None or gpu.max_cost_usd is None else {"max_cost_usd": gpu.max_cost_usd}),
-        **_promised(function),
+        **stated_of(function),
         **host_of(function, place, code, facts),
         # no search for uploads without a job: those of a step are jobs of its run alone
         **({"deployed_at_s": 0.0} if function.workflow else {}),
@@ -354,17 +354,6 @@ def _record(
     }
     body["revision"] = digest([revision, body])
     return kinds.Record(name=function.name, bucket=place.state_bucket, body=body)
-
-
-def _promised(function: Function) -> dict[str, object]:
-    """Objectives and stated times; nothing without them."""
-    gpu, job = function.gpu, function.job
-    slo, times = (None, {}) if gpu is None else (gpu.slo, gpu.times)
-    return {
-        **({} if job is None or job.way_s is None else {"way_s": job.way_s}),
-        **({} if slo is None else {"slo": encode(slo)}),
-        **({"times": {name: encode(one) for name, one in times.items()}} if times else {}),
-    }
 
 
 def notify_of(notified: Sequence[Notified]) -> dict[str, object]:

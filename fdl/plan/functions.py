@@ -176,6 +176,23 @@ def host_of(function: Function, place: DeployTarget, code: Code, facts: Facts) -
     return {"execution": function.execution, "host": run}
 
 
+def stated_of(function: Function) -> dict[str, object]:
+    """Part of a record: cap of cost, objectives, stated times, and what hosts keep warm; nothing
+    without them, so that others keep their revision."""
+    gpu, job = function.gpu, function.job
+    way = {} if job is None or job.way_s is None else {"way_s": job.way_s}
+    if gpu is None:
+        return {**way}
+    loads = [[name, json.dumps(dict(args))] for name, args in gpu.warm_loads.items()]
+    return {
+        **({} if gpu.max_cost_usd is None else {"max_cost_usd": gpu.max_cost_usd}),
+        **way,
+        **({} if gpu.slo is None else {"slo": encode(gpu.slo)}),
+        **({"times": {name: encode(one) for name, one in gpu.times.items()}} if gpu.times else {}),
+        **({"warm_min": gpu.warm_min, "warm_loads": loads} if gpu.warm_min else {}),
+    }
+
+
 def _level(logging: Logging, level: str | None) -> str:
     """The level that Lambda shows; only a log in JSON has one."""
     return (level or "INFO") if logging.format == "JSON" else ""

@@ -310,6 +310,8 @@ def _same_gpu(first: Function, other: Function) -> Iterator[Finding]:
         differ.append("slo")
     if other.gpu.times and other.gpu.times != first.gpu.times:
         differ.append("times")
+    if (other.gpu.warm_min, other.gpu.warm_loads) != (first.gpu.warm_min, first.gpu.warm_loads):
+        differ.append("warm_min")
     for key in differ:
         yield _E, f"{other.path}.gpu.{key}", _DIFFERS.format(key, first.name)
 

@@ -35,6 +35,7 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission import limits
 from gpu_scheduler.core.handlers import (
     departures,
+    floors,
     health,
     hosts,
     parameters,
@@ -214,6 +215,7 @@ TIMERS: Mapping[TimerKind, Callable[[QueueTransaction, Any], None]] = {
     TimerKind.POLICY: _pause_over,
     TimerKind.RECORD: records.forget,
     TimerKind.ADVANCE: advance.ends_soon,
+    TimerKind.FLOORS: floors.check,
 }
 
 #: Handler of each event without an op; the machine handles `Ticked` itself.
@@ -271,5 +273,6 @@ OPS: Mapping[type[ops.Op[Value]], Handler] = {
     ops.Workloads: workloads.workloads,
     ops.Demand: demand.demand,
     ops.ReportFleet: demand.reported,
+    ops.KeepWarm: floors.keep_warm,
     ops.ParametersOf: parameters.parameters,
 }

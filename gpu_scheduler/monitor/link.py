@@ -41,6 +41,7 @@ from gpu_scheduler.protocol.host import (
     Install,
     InstallPush,
     InstallsPage,
+    KeepWarmPush,
     MoreInstalled,
     Preempt,
     Report,
@@ -346,6 +347,7 @@ class HostLink:
         )
         self._control.warm_limits(state.welcome.warm)
         self._control.full_state(accepted, state.welcome.epoch)
+        self._control.keep_warm(state.welcome.floors)
         for name, push in state.waiting:
             self._pushed(name, push)
 
@@ -384,6 +386,8 @@ class HostLink:
                 self._control.resize(push.lease, push.compute_limit_pct)
             case WarmLimitsPush():
                 self._control.warm_limits(push.limits)
+            case KeepWarmPush():
+                self._control.keep_warm(push.floors)
 
     def _install(self, install: Install) -> None:
         if install.lease in self._control.installed():

@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 
 from corekit.ids import DeviceId, LeaseId
 from corekit.values import Value
+from gpu_scheduler.floors import HostFloor
 from gpu_scheduler.model import Device, EndReason, Resident, Usage
 from gpu_scheduler.monitor.health import DeviceFault
 from gpu_scheduler.protocol.host import Install, WarmLimits
@@ -46,6 +47,10 @@ class HostControl(LeaseSource, Protocol):
 
     def warm_limits(self, limits: WarmLimits) -> None:
         """Set the limits of warm workers; those beyond them are evicted."""
+        ...
+
+    def keep_warm(self, floors: tuple[HostFloor, ...]) -> None:
+        """Keep so many workers loaded, in memory that no lease needs; others are kept no longer."""
         ...
 
     def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from corekit.ids import DeviceId, LeaseId
+from gpu_scheduler.floors import HostFloor
 from gpu_scheduler.model import Device, EndReason, Resident
 from gpu_scheduler.monitor.health import DeviceFault
 from gpu_scheduler.protocol.host import Install, WarmLimits
@@ -41,6 +42,9 @@ class WatchedHost:
         return {}
 
     def warm_limits(self, limits: WarmLimits) -> None:
+        """Nothing to do: there are no warm workers."""
+
+    def keep_warm(self, floors: tuple[HostFloor, ...]) -> None:
         """Nothing to do: there are no warm workers."""
 
     def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:

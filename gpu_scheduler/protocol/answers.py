@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from corekit.ids import AttemptId, HostId, JobId, LeaseId, SessionId
 from corekit.values import Value, field
+from gpu_scheduler.floors import FloorView
 from gpu_scheduler.model import (
     Device,
     EndReason,
@@ -162,6 +163,7 @@ class InventoryAnswer(Value):
     declared_left_out: int = 0
     more: bool = False  #: more hosts follow the last of these
     fleet: FleetView | None = None  #: on the first page; None: no fleet reports its pools
+    floors: tuple[FloorView, ...] = ()  #: on the first page
 
 
 class LeasesAnswer(Value):

@@ -16,6 +16,7 @@ from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.net.addresses import parse_address
 from corekit.values import Checked, Meta, Value, field
 from gpu_scheduler.data_sets import DataSet, HeldData
+from gpu_scheduler.floors import HostFloor
 from gpu_scheduler.model import (
     LENGTH_S_MAX,
     Batch,
@@ -155,7 +156,13 @@ class WarmLimitsPush(Value):
     limits: WarmLimits
 
 
-HostPush = InstallPush | End | Staged | Resize | Preempt | WarmLimitsPush
+class KeepWarmPush(Value):
+    """Push `keep_warm`: all warm floors of the host, in place of those before."""
+
+    floors: tuple[HostFloor, ...]
+
+
+HostPush = InstallPush | End | Staged | Resize | Preempt | WarmLimitsPush | KeepWarmPush
 
 #: Wire name → class of every push to a host.
 HOST_PUSHES: Mapping[str, type[HostPush]] = {
@@ -165,6 +172,7 @@ HOST_PUSHES: Mapping[str, type[HostPush]] = {
     "resize": Resize,
     "preempt": Preempt,
     "warm_limits": WarmLimitsPush,
+    "keep_warm": KeepWarmPush,
 }
 
 
@@ -216,6 +224,7 @@ class HostWelcome(Value, omit_defaults=True):
     more: bool = False
     until: int = 0  #: highest fence of the state, with `more`; later grants are pushed
     warm: WarmLimits = field(default_factory=WarmLimits)
+    floors: tuple[HostFloor, ...] = ()
 
 
 class MoreInstalled(Value):

@@ -16,6 +16,7 @@ from corekit.decode import DEPTH_MAX, encode_json, is_deeper
 from corekit.errors import invalid
 from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId, SessionId
 from corekit.values import Checked, Meta, Value, checked, field
+from gpu_scheduler.floors import FLOORS_MAX, WarmFloor
 from gpu_scheduler.model import (
     BLOCK_BYTES_MAX,
     COUNT_MAX,
@@ -392,6 +393,16 @@ class ReportFleet(Op[Done], omit_defaults=True):
     notices: Annotated[tuple[Sentence, ...], Meta(max_length=POOLS_MAX)] = ()
 
 
+class KeepWarm(Op[Done]):
+    """Replace the warm floors of this session; of several sessions' floors of one workload the
+    highest counts.
+
+    They end with the session, and are not journalled: a client repeats them from time to time.
+    """
+
+    floors: Annotated[tuple[WarmFloor, ...], Meta(max_length=FLOORS_MAX)]
+
+
 class Workloads(Op[WorkloadsAnswer]):
     """List learned times of workloads by id, page by page."""
 
@@ -461,6 +472,7 @@ OPS: Mapping[str, type[Op[Value]]] = {
     "workloads": Workloads,
     "demand": Demand,
     "report_fleet": ReportFleet,
+    "keep_warm": KeepWarm,
     "drain": Drain,
     "undrain": Undrain,
     "forget": Forget,

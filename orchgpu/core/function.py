@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from corekit.values import Value, field
+from gpu_scheduler.floors import Loads, WarmFloor
 from gpu_scheduler.model import Advance, LeaseLifetime, Request
 from gpu_scheduler.promises import Slo, StepTimes
 from orchgpu.core.notify import Target as Notified
@@ -91,6 +92,15 @@ class Function(Value):
     notify: tuple[Notified, ...] = ()  #: notified of the end of each job
     execution: str = "lambda"  #: lambda, host, or auto: each attempt where it fits
     host: HostRun | None = None  #: of `host` and `auto`
+    warm_min: int = 0  #: workers that hosts keep loaded
+    warm_loads: Loads = ()  #: what they load
+
+    @property
+    def floor(self) -> WarmFloor | None:
+        """The workers that hosts keep loaded; None = none. Raises INVALID where none can stay."""
+        if not self.warm_min:
+            return None
+        return WarmFloor(request=self.request, workers_min=self.warm_min, loads=self.warm_loads)
 
     @property
     def hold(self) -> LeaseLifetime:

@@ -15,6 +15,8 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
+from gpu_scheduler.floors import FLOORS_MAX
+from gpu_scheduler.protocol.ops import KeepWarm
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.completion import read_completion
@@ -39,6 +41,8 @@ FORGET_NOTICES_S = 0.1
 class Replica(Acting):
     """One orchestrator process: every loop, from `start` to `drain`."""
 
+    _keeps_warm = False  #: the scheduler knows floors of this session
+
     # ------------------------------------------------------------------ life
 
     async def start(self) -> None:
@@ -47,6 +51,7 @@ class Replica(Acting):
         self._start_every(self._budget.adopt_every_s, self._adopt, "adopt")
         self._start_every(self._budget.registry_poll_s, self._load_functions, "registry")
         self._start_every(self._budget.registry_poll_s, self._reconciler.run_due, "reconcile")
+        self._start_every(self._budget.registry_poll_s, self._keep_warm, "warm floors")
 
     def start_metrics(self, *, emf: str | None) -> None:
         """Measure the queues from now on; log the metrics for CloudWatch's namespace `emf`."""
@@ -115,6 +120,14 @@ class Replica(Acting):
                     self._nursery.start_loop(partial(self._receive, function), f"receive/{name}"),
                     self._nursery.start_loop(partial(self._complete, function), f"complete/{name}"),
                 ]
+
+    async def _keep_warm(self) -> None:
+        """Declare the warm floors of all functions, again and again: a new scheduler has none."""
+        floors = [function.floor for function in self._functions.values()]
+        declared = tuple(floor for floor in floors if floor is not None)[:FLOORS_MAX]
+        if declared or self._keeps_warm:
+            await self._scheduler.ask(KeepWarm(floors=declared))
+            self._keeps_warm = bool(declared)
 
     async def _window_of(self, function: Function) -> int:
         if not function.with_device:

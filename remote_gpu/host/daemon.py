@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 
 from corekit.ids import DeviceId, LeaseId
+from gpu_scheduler.floors import HostFloor
 from gpu_scheduler.model import Device, EndReason, Resident
 from gpu_scheduler.monitor.health import DeviceFault
 from gpu_scheduler.protocol.host import Install, WarmLimits
@@ -50,6 +51,9 @@ class HostDaemon:
 
     def warm_limits(self, limits: WarmLimits) -> None:
         self.parts.warm.limit(limits)
+
+    def keep_warm(self, floors: tuple[HostFloor, ...]) -> None:
+        self.parts.warm.keep_warm(floors)
 
     def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:
         """Replace the installed leases by the scheduler's list, after a (re)connect."""

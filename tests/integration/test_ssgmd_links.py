@@ -16,6 +16,7 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId, HostId, JobId, LeaseId
 from gpu_scheduler.client import Connected, Disconnected, SchedulerClient
+from gpu_scheduler.floors import HostFloor
 from gpu_scheduler.model import (
     Device,
     DeviceKind,
@@ -273,6 +274,9 @@ class Host:
 
     def warm_limits(self, limits: WarmLimits) -> None:
         self.limits = limits
+
+    def keep_warm(self, floors: tuple[HostFloor, ...]) -> None:
+        pass
 
     def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:
         self.calls.append(("full", epoch, [install.lease for install in installs]))

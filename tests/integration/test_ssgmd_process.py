@@ -26,6 +26,7 @@ from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.daemon.app import running_daemon
 from gpu_scheduler.daemon.log.engines.file import Disk, lock_folder
 from gpu_scheduler.daemon.settings import DaemonSettings
+from gpu_scheduler.floors import HostFloor
 from gpu_scheduler.model import Device, DeviceKind, EndReason, Lease, Request, Resident, Usage
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.protocol import ops
@@ -81,6 +82,9 @@ class Host:
 
     def warm_limits(self, limits: WarmLimits) -> None:
         self.limits = limits
+
+    def keep_warm(self, floors: tuple[HostFloor, ...]) -> None:
+        pass
 
     def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:
         self.held = {install.lease: install for install in installs}

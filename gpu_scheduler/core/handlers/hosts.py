@@ -14,7 +14,7 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.handlers import departures, health
+from gpu_scheduler.core.handlers import departures, floors, health
 from gpu_scheduler.core.handlers.departures import known_host, warm_limits
 from gpu_scheduler.core.inventory.devices import DeviceClass, device_class_of
 from gpu_scheduler.core.inventory.inventory import HostEntry, Inventory, without_resident
@@ -80,6 +80,7 @@ def hello(tx: QueueTransaction, event: on.HostAsked[host_ops.HostHello]) -> host
         more=more,
         until=entries[-1].lease.fence if more else 0,
         warm=warm_limits(tx.state.parameters, host),
+        floors=floors.of_host(tx, host),
     )
 
 

@@ -109,6 +109,7 @@ def _gone(tx: QueueTransaction, session: SessionId) -> None:
     state.watchers.pop(session, None)
     state.record_watchers.pop(session, None)
     _leave_account(state, session)
+    state.floors.declare(session, ())
     holders = tuple(islice(state.owned.get(session, ()), GONE_AT_ONCE))
     for holder in holders:
         abandon(tx, state.records[holder], session)

@@ -8,7 +8,7 @@ live hosts report them again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from corekit.ids import DeviceId, HostId
 from gpu_scheduler.core.inventory.devices import DeviceState
@@ -36,6 +36,8 @@ class Residents:
         self.beside = Index()
         #: Host and workload → memory of the newest resident: the host can load that again.
         self._shown: dict[tuple[HostId, str], int] = {}
+        #: The workloads of warm floors by device; evicted last.
+        self.kept: Mapping[DeviceId, Collection[str]] = {}
         self.evicted = 0  #: number of residents that grants evicted, in this run
         self.evicted_mib = 0
         self.loaded_mib = 0  #: models that the workers of leases loaded, in this run

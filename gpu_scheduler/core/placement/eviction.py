@@ -7,7 +7,6 @@ guarantee evicts nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -52,7 +51,7 @@ def taken(request: Request, inventory: Inventory, device: DeviceId) -> Taken:
         return NOTHING_TAKEN
     used = usable(request, inventory, device)
     if request.sharing is Sharing.EXCLUSIVE:
-        return Taken(used, _cheapest_first(residents, used))
+        return Taken(used, _cheapest_first(inventory, device, used))
     device_state = inventory.state_of(device)
     asked_mib = request.memory_on_mib(device_state.memory_mib)
     room_mib = device_state.free_mib - asked_mib
@@ -60,7 +59,7 @@ def taken(request: Request, inventory: Inventory, device: DeviceId) -> Taken:
     if not asked_mib or held_mib <= room_mib:
         return Taken(used)
     evicted: list[Resident] = []
-    for one in _cheapest_first(residents, used):
+    for one in _cheapest_first(inventory, device, used):
         if held_mib <= room_mib:
             break
         evicted.append(one)
@@ -69,11 +68,16 @@ def taken(request: Request, inventory: Inventory, device: DeviceId) -> Taken:
 
 
 def _cheapest_first(
-    residents: Mapping[str, Resident], but: Resident | None
+    inventory: Inventory, device: DeviceId, but: Resident | None
 ) -> tuple[Resident, ...]:
-    """The other residents, in the order in which they are evicted."""
+    """The other residents, in the order in which they are evicted: those of floors last."""
+    residents, kept = inventory.residents.of(device), inventory.residents.kept.get(device, ())
     others = [one for one in residents.values() if one is not but]
-    return tuple(sorted(others, key=lambda one: (one.loading_s, -one.memory_mib, one.id)))
+
+    def cost(one: Resident) -> tuple[bool, float, int, str]:
+        return one.workload in kept, one.loading_s, -one.memory_mib, one.id
+
+    return tuple(sorted(others, key=cost))
 
 
 def usable(request: Request, inventory: Inventory, device: DeviceId) -> Resident | None:

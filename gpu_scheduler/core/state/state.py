@@ -15,6 +15,7 @@ from corekit.ids import AttemptId, DeviceId, JobId, LeaseId, SessionId
 from gpu_scheduler.core.admission.tenants import Accounts, Amount
 from gpu_scheduler.core.inventory.available import DeviceOrder, FreedCapacity
 from gpu_scheduler.core.inventory.fleets import Fleets
+from gpu_scheduler.core.inventory.floors import Floors
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.placement.eviction import Taken
 from gpu_scheduler.core.state.learned_times import LearnedTimes
@@ -148,6 +149,7 @@ class State(Accounts):
     unknown: deque[Unknown] = field(default_factory=lambda: deque(maxlen=UNKNOWN_MAX))
     # --- not durable
     fleets: Fleets = field(default_factory=Fleets)
+    floors: Floors = field(default_factory=Floors)
     sessions: dict[SessionId, float] = field(default_factory=dict)  #: last request, monotonic
     #: By name; a session without a name has one of its own.
     function_accounts: dict[str, FunctionAccount] = field(default_factory=dict)

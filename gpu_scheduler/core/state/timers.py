@@ -16,6 +16,7 @@ class TimerKind(StrEnum):
     DEVICE = "device"  #: clean reports of a recovering device
     POLICY = "policy"  #: end of a pause of a deciding policy
     ADVANCE = "advance"  #: a lease ends soon: another may be granted ahead
+    FLOORS = "floors"  #: check of warm floors
     RECORD = "record"  #: retention of an ended record
 
 

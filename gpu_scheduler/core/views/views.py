@@ -12,7 +12,7 @@ from corekit.units import format_duration, percent_of
 from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission.quotas import request_to_explain
-from gpu_scheduler.core.handlers import departures
+from gpu_scheduler.core.handlers import departures, floors
 from gpu_scheduler.core.inventory.devices import COMPUTE_PERMILLE_MAX
 from gpu_scheduler.core.inventory.inventory import DeviceEntry, HostEntry
 from gpu_scheduler.core.inventory.residents import Residents
@@ -72,6 +72,7 @@ def inventory(tx: QueueTransaction, event: on.Asked[ops.Inventory]) -> answers.I
         declared_left_out=0 if after is not None else len(known.declared) - len(declared),
         more=more,
         fleet=None if after is not None else tx.state.fleets.view(tx.at_s),
+        floors=() if after is not None else floors.views(tx),
     )
 
 

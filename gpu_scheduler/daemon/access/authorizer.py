@@ -309,7 +309,9 @@ def _check_priority(key: KeyEntry, value: object) -> None:
 
 
 def _requests(value: object) -> tuple[Request, ...]:
-    """The requests of devices in an op: of one attempt, or of all steps of a run."""
+    """The requests of devices in an op: of one attempt, of all steps of a run, or of floors."""
+    if isinstance(value, ops.KeepWarm):
+        return tuple(floor.request for floor in value.floors)
     if isinstance(value, ops.Admit):
         return tuple(step.request for step in value.steps)
     return (value.request,) if isinstance(value, ops.Attempt | ops.Reserve) else ()

@@ -19,6 +19,7 @@ import msgspec
 from corekit.values import Value, replace
 from gpu_scheduler.daemon.access.authorizer import Authorizer, Caller
 from gpu_scheduler.daemon.access.keys import KeyRole
+from gpu_scheduler.floors import FloorView
 from gpu_scheduler.model import HIDDEN_BLOCK, Lease, Record
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol.keys import key_of
@@ -35,7 +36,7 @@ class Redaction:
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
         self._forms: Mapping[type[Any], Form] = {
-            answers.InventoryAnswer: _inventory_answer,
+            answers.InventoryAnswer: self._inventory_answer,
             answers.RecordAnswer: self._record_answer,
             answers.RecordsAnswer: _each("records", self._record),
             answers.LeasesAnswer: _each("leases", self._lease),
@@ -105,7 +106,21 @@ class Redaction:
             return view
         return replace(view, workload=workload_key(view.tenant, view.workload))
 
+    def _floor(self, caller: Caller, view: FloorView) -> FloorView:
+        if self._sees(caller, view.tenant):
+            return view
+        return replace(view, workload=workload_key(view.tenant, view.workload))
+
     # --- answers
+
+    def _inventory_answer(
+        self, caller: Caller, answer: answers.InventoryAnswer
+    ) -> answers.InventoryAnswer:
+        floors = tuple(self._floor(caller, view) for view in answer.floors)
+        if answer.fleet is None:
+            return replace(answer, floors=floors) if floors else answer
+        pools = tuple(replace(pool, usd_per_h=0.0) for pool in answer.fleet.pools)
+        return replace(answer, fleet=FleetView(pools=pools), floors=floors)
 
     def _record_answer(self, caller: Caller, answer: answers.RecordAnswer) -> answers.RecordAnswer:
         if answer.record is None:
@@ -122,13 +137,6 @@ def _each(items: str, form: Form) -> Form:
         return msgspec.structs.replace(answer, **{items: seen})
 
     return of_answer
-
-
-def _inventory_answer(_: Caller, answer: answers.InventoryAnswer) -> answers.InventoryAnswer:
-    if answer.fleet is None:
-        return answer
-    pools = tuple(replace(pool, usd_per_h=0.0) for pool in answer.fleet.pools)
-    return replace(answer, fleet=FleetView(pools=pools))
 
 
 def _explain_answer(_: Caller, answer: answers.ExplainAnswer) -> answers.ExplainAnswer:

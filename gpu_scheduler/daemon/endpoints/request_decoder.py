@@ -46,6 +46,7 @@ _TOLERANT = frozenset(
         ops.Reopen,
         ops.Withdraw,
         ops.ReportFleet,
+        ops.KeepWarm,
     }
 )
 

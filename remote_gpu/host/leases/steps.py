@@ -13,7 +13,7 @@ from gpu_scheduler.protocol.host import Install
 class LeaseStepKind(StrEnum):
     """The kinds of steps, in the order of a lease's life."""
 
-    LOAD = "load"  #: have a warm worker load for a lease ahead, then call `warm_loaded`
+    LOAD = "load"  #: have a warm worker load for a lease ahead or a floor, then call `warm_loaded`
     EVICT = "evict"  #: kill warm workers, then call `warm_gone` for each
     PLACED = "placed"  #: log; admit a waiting session
     UNPLACED = "unplaced"  #: log: its shares are free; it waits again, ahead

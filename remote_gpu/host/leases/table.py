@@ -34,6 +34,7 @@ from remote_gpu.host.leases.entry import LeasePhase as LeasePhase
 from remote_gpu.host.leases.fit import all_fit, left_mib
 from remote_gpu.host.leases.steps import LeaseStep, LeaseStepKind
 from remote_gpu.host.warm.ahead import LoadsAhead
+from remote_gpu.host.warm.floors import WarmFloors
 from remote_gpu.host.warm.table import WarmTable, WarmWorker
 from remote_gpu.wire.errors import Refusal, Refused
 
@@ -56,12 +57,13 @@ class LeaseTable:
         silence_s: float,
         tombstones_max: int = TOMBSTONES_MAX,
     ) -> None:
-        self._memory_mib = memory_mib  #: of each device of this host
+        self.memory_mib = memory_mib  #: of each device of this host
         self._silence_s = silence_s
         self._tombstones_max = tombstones_max
         self.data = DataHere()
         self.warm = WarmTable()
         self.loads = LoadsAhead(self.warm)
+        self.floors = WarmFloors(self.warm, self.loads.learned)
         self._entries: dict[LeaseId, InstalledLease] = {}
         self._tombstones: OrderedDict[LeaseId, LeaseStep] = OrderedDict()
 
@@ -70,7 +72,7 @@ class LeaseTable:
 
     def lend(self, memory_mib: Mapping[DeviceId, int]) -> None:
         """Set the devices and their memory; leases that occupy others keep them."""
-        self._memory_mib = memory_mib
+        self.memory_mib = memory_mib
 
     def find(self, lease: str) -> InstalledLease | None:
         """The entry of a lease that is installed and not over."""
@@ -333,7 +335,7 @@ class LeaseTable:
         """Evict the warm workers that are beyond the limits."""
         queued = self._queued() if self.warm.limits.loads_max else []
         awaited = self.loads.awaited(queued).values()
-        names = self.warm.beyond_limits(self._memory_mib, now_s, awaited)
+        names = self.warm.beyond_limits(self.memory_mib, now_s, awaited)
         return self.evict_warm(names, "beyond the limits of warm workers")
 
     def evict_warm(self, names: Iterable[str], detail: str) -> list[LeaseStep]:
@@ -341,12 +343,8 @@ class LeaseTable:
         found = tuple(worker.id for worker in self.warm.evict(names))
         if not found:
             return []
-        none = LeaseId("")
-        return [
-            LeaseStep(
-                kind=LeaseStepKind.EVICT, lease=none, fence=0, shares=(), detail=detail, warm=found
-            )
-        ]
+        evict, none = LeaseStepKind.EVICT, LeaseId("")
+        return [LeaseStep(kind=evict, lease=none, fence=0, shares=(), detail=detail, warm=found)]
 
     def warm_stuck(self, name: str, detail: str) -> list[LeaseStep]:
         """Mark a warm worker that cannot be killed; leases that need its memory end."""
@@ -439,7 +437,7 @@ class LeaseTable:
     def _load_ahead(self) -> list[LeaseStep]:
         holders = [entry.install for entry in self._holders()]
         queued = [one for one in self._queued() if not self.data.lacked(one)]
-        found = self.loads.changes(queued, holders, self._memory_mib)
+        found = self.loads.changes(queued, holders, self.memory_mib)
         steps = self.evict_warm(found.evict, "a worker loads for a lease ahead")
         for worker in found.load:
             assert worker.loads_for is not None
@@ -452,7 +450,7 @@ class LeaseTable:
         chosen = self.warm.candidate(entry.install, self._promised(entry))
         name = None if chosen is None else chosen.id
         held = [share for one in self._holders() for share in one.install.shares]
-        free_mib = left_mib(entry.install.shares, held, self._memory_mib)
+        free_mib = left_mib(entry.install.shares, held, self.memory_mib)
         room = self.warm.room(entry.install, free_mib, name)
         if not room.ready:
             evicted = tuple(worker.id for worker in self.warm.evict(room.evict))
@@ -487,7 +485,7 @@ class LeaseTable:
         used_mib: Mapping[DeviceId, int] | None = None,
     ) -> bool:
         held = (share for holder in holders for share in holder.install.shares)
-        return all_fit(entry.install.shares, held, self._memory_mib, used_mib)
+        return all_fit(entry.install.shares, held, self.memory_mib, used_mib)
 
     def _step(self, entry: InstalledLease, kind: LeaseStepKind, **fields: Any) -> LeaseStep:
         return LeaseStep(

@@ -162,11 +162,11 @@ class LoadsAhead:
         awaited: Collection[str],
     ) -> list[str]:
         """The idle workers whose memory is enough together, the cheapest first; else none."""
-        chosen: list[str] = []
+        chosen, kept = list[str](), self._warm.kept()
         for other in self._warm.idle():
             if missing_mib <= 0 or other.loading_s > _DEARER_MAX * worker.loading_s:
                 break
-            if device in other.memory_mib and other.id not in awaited:
+            if device in other.memory_mib and other.id not in (*awaited, *kept):
                 chosen.append(other.id)
                 missing_mib -= other.memory_mib[device]
         return chosen if missing_mib <= 0 else []

@@ -157,7 +157,7 @@ class Loads:
         lease = load.install.lease if self._taken.pop(load.install.lease, None) else None
         self.ends["loaded"] += 1
         about = {"event": "loaded_ahead", "lease": load.install.lease, "warm": found.id}
-        logger.info("a worker has loaded for a lease ahead", extra=about)
+        logger.info("a worker has loaded ahead of a lease", extra=about)
         load.over = True
         self._loaded(found, worker, lease)
         self._leases.apply(
@@ -214,7 +214,9 @@ class Loads:
         load.over = True
         if self._loads.pop(warm.id, None) is not None:
             self.ends["failed" if load.failed else "stopped"] += 1
+            if load.failed:
+                table.floors.failed(warm, self._leases.now_s())
             about = {"event": "load_ended", "lease": lease, "warm": warm.id, "why": load.stopped}
-            logger.info("a load for a lease ahead has ended without a worker", extra=about)
+            logger.info("a load ahead of a lease has ended without a worker", extra=about)
         self._leases.apply(table.warm_gone(warm.id))
         self._leases.wake()

@@ -1,12 +1,12 @@
 """The warm workers of one host, as a pure table beside that of the leases.
 
     lease ends ──keep──▶ idle ──take──▶ the next lease of its tenant, workload and devices
-    lease ahead ──load──▶ loading ──keep──▶ idle
+    lease ahead, floor ──load──▶ loading ──keep──▶ idle
                           idle, loading ──evict──▶ ending ──gone──▶ forgotten
 
 A warm worker occupies memory of its devices, outside of every lease, until a lease takes it or its
 process has ended. A lease that needs the memory is placed after that. One that loads for a lease
-granted ahead (`ahead.py`) occupies all that it may need.
+granted ahead (`ahead.py`), or for a floor (`floors.py`), occupies all that it may need.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ CardLimits: TypeAlias = "tuple[tuple[DeviceId, int, int | float, bool], ...]"
 
 #: Operations that the calls of a worker used, with the arguments, as JSON, that say what they load.
 Used: TypeAlias = "tuple[tuple[str, str], ...]"
+
+
+#: Tenant, workload and device of a warm floor.
+FloorKey: TypeAlias = "tuple[str, str, DeviceId]"
 
 
 def is_card(of: Share | Device) -> bool:
@@ -104,6 +108,7 @@ class WarmTable:
 
     def __init__(self) -> None:
         self.limits = WarmLimits()
+        self.floors: Mapping[FloorKey, int] = {}  #: the least numbers of workers
         self._idle: dict[str, WarmWorker] = {}
         self._loading: dict[str, WarmWorker] = {}
         self._ending: dict[str, WarmWorker] = {}
@@ -116,6 +121,18 @@ class WarmTable:
 
     def __len__(self) -> int:
         return len(self._idle) + len(self._loading) + len(self._ending)
+
+    def workers_of(self, key: FloorKey) -> int:
+        """The workers of a floor without a lease, those that load included."""
+        return len(_of(key, (*self._idle.values(), *self._loading.values())))
+
+    def kept(self) -> set[str]:
+        """The idle workers of floors: of each one as many as it asks for, those used last."""
+        kept: set[str] = set()
+        for key, count in self.floors.items():
+            newest = sorted(_of(key, self._idle.values()), key=lambda one: -one.idle_since_s)
+            kept.update(worker.id for worker in newest[:count])
+        return kept
 
     def find(self, name: str) -> WarmWorker | None:
         return self._idle.get(name) or self._loading.get(name)
@@ -186,7 +203,7 @@ class WarmTable:
                 if worker.id not in chosen and worker.id not in self._ending
             ]
             excess = sum(worker.memory_mib[device] for worker in left) - free
-            for worker in _cheapest_first(left):
+            for worker in self._cheapest_first(left):
                 if excess <= 0:
                     break
                 chosen[worker.id] = worker
@@ -226,9 +243,10 @@ class WarmTable:
         device, then the cheapest to load again of each device with too many or too large ones.
 
         `memory_mib`: of each device; `awaited`: workers that leases granted ahead will get: they
-        are evicted on drained devices only, as are those that load, and where none may stay.
+        are evicted on drained devices only, as are those of floors and those that load, and where
+        none may stay.
         """
-        limits = self.limits
+        limits, awaited = self.limits, {*awaited, *self.kept()}
         chosen = {
             worker.id: None
             for worker in (*self._idle.values(), *self._loading.values())
@@ -251,14 +269,14 @@ class WarmTable:
                 and device in worker.memory_mib
             ]
             count, used_mib = len(there), sum(worker.memory_mib[device] for worker in there)
-            for worker in _cheapest_first(there):
+            for worker in self._cheapest_first(there):
                 if count <= limits.workers_max and used_mib <= part_mib:
                     break
                 chosen[worker.id] = None
                 count, used_mib = count - 1, used_mib - worker.memory_mib[device]
         left = [worker for worker in self._idle.values() if worker.id not in chosen]
         excess = max(0, len(left) - WORKERS_MAX)
-        return (*chosen, *(worker.id for worker in _cheapest_first(left)[:excess]))
+        return (*chosen, *(worker.id for worker in self._cheapest_first(left)[:excess]))
 
     def to_free(self, memory_mib: int) -> tuple[str, ...]:
         """The workers to evict so that the host has so much more memory, those that load and then
@@ -267,7 +285,7 @@ class WarmTable:
             sum(worker.memory_mib.values()) for worker in self._ending.values()
         )
         chosen: list[str] = []
-        for worker in (*self._loading.values(), *_cheapest_first(self._idle.values())):
+        for worker in (*self._loading.values(), *self._cheapest_first(self._idle.values())):
             if missing <= 0:
                 break
             chosen.append(worker.id)
@@ -305,7 +323,7 @@ class WarmTable:
 
     def idle(self) -> tuple[WarmWorker, ...]:
         """The idle workers, in the order in which they are evicted."""
-        return tuple(_cheapest_first(self._idle.values()))
+        return tuple(self._cheapest_first(self._idle.values()))
 
     def ending_mib(self, device: DeviceId) -> int:
         """Memory of a device that will be free soon."""
@@ -315,7 +333,24 @@ class WarmTable:
     def _all(self) -> list[WarmWorker]:
         return [*self._idle.values(), *self._loading.values(), *self._ending.values()]
 
+    def _cheapest_first(self, workers: Iterable[WarmWorker]) -> list[WarmWorker]:
+        """By the cost of loading again, those of floors last; of equal ones, the one that was idle
+        for the longest time."""
+        kept = self.kept()
 
-def _cheapest_first(workers: Iterable[WarmWorker]) -> list[WarmWorker]:
-    """By the cost of loading again; of equal ones, the one that was idle for the longest time."""
-    return sorted(workers, key=lambda worker: (worker.loading_s, worker.idle_since_s, worker.id))
+        def cost(worker: WarmWorker) -> tuple[bool, float, float, str]:
+            return worker.id in kept, worker.loading_s, worker.idle_since_s, worker.id
+
+        return sorted(workers, key=cost)
+
+
+def _of(key: FloorKey, workers: Iterable[WarmWorker]) -> list[WarmWorker]:
+    """The workers that count for a floor."""
+    tenant, workload, device = key
+    return [
+        worker
+        for worker in workers
+        if (worker.tenant, worker.workload, tuple(worker.memory_mib))
+        == (tenant, workload, (device,))
+        and not worker.program
+    ]

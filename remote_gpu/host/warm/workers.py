@@ -13,7 +13,7 @@ import asyncio
 import functools
 import itertools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -21,12 +21,13 @@ from typing import NamedTuple, Protocol
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.ids import DeviceId, LeaseId
+from gpu_scheduler.floors import HostFloor
 from gpu_scheduler.model import DeviceKind
 from gpu_scheduler.monitor.health import HELD_MIB_MIN
 from gpu_scheduler.protocol.host import Install, WarmLimits
 from remote_gpu.host.devices.emulation import real_shares
 from remote_gpu.host.leases.leases import Leases
-from remote_gpu.host.leases.steps import LeaseStep
+from remote_gpu.host.leases.steps import LeaseStep, LeaseStepKind
 from remote_gpu.host.warm.loads import Loads
 from remote_gpu.host.warm.table import WarmWorker
 from remote_gpu.host.workers.endings import Endings, KilledProcess
@@ -104,6 +105,7 @@ class WarmWorkers:
         self.loads = Loads(leases, endings, nursery, budget, self._loaded, _memory_mib)
         #: Of leases that began in a worker that was loaded ahead: the seconds before they had it.
         self.ahead_s: dict[LeaseId, float] = {}
+        self._alarm_s: dict[str, float] = {}  #: of idle workers of floors: when it was last set
         self.rest_s: dict[LeaseId, float] = {}  #: and those for which they waited for the rest
 
     @property
@@ -356,6 +358,7 @@ class WarmWorkers:
         if self._table.find(warm.id) is not None:
             logger.warning("a warm worker died", extra={"event": "warm_lost", **_about(warm)})
             self._table.evict((warm.id,))
+            self._leases.table.floors.failed(warm, self._leases.now_s())
             self._nursery.start_end(functools.partial(self._end, warm, worker), "warm worker")
             self._changed()
 
@@ -376,12 +379,47 @@ class WarmWorkers:
 
     def check(self) -> None:
         """Evict those beyond the limits, and more while the machine lacks memory."""
+        self._load_floors()
         if not len(self._table):
             return
         self._leases.apply(self._leases.table.limit_warm(self._leases.now_s()))
         if (missing_mib := _missing_mib()) > 0:
             names = self._table.to_free(missing_mib)
             self._leases.apply(self._leases.table.evict_warm(names, "the machine lacks memory"))
+
+    def keep_warm(self, floors: Iterable[HostFloor]) -> None:
+        """Keep the workers of these floors, and load those that are missing."""
+        self._leases.table.floors.set(floors)
+        self.check()
+
+    def _load_floors(self) -> None:
+        """Begin loads of floors, and let their idle workers stay."""
+        if not self.allowed:
+            return
+        table, now_s = self._leases.table, self._leases.now_s()
+        queued = [entry.install for entry in table if entry.waits]
+        holders = [entry.install for entry in table if entry.occupying]
+        found = table.floors.changes(queued, holders, table.memory_mib, now_s)
+        steps = table.evict_warm(found.evict, "a warm floor needs its memory")
+        for worker in found.load:
+            assert worker.loads_for is not None
+            self._table.keep(worker)
+            steps.append(
+                LeaseStep(
+                    kind=LeaseStepKind.LOAD,
+                    lease=worker.loads_for,
+                    fence=0,
+                    shares=(),
+                    warm=(worker.id,),
+                )
+            )
+        self._leases.apply(steps)
+        kept = self._table.kept()
+        for name in kept:
+            if now_s - self._alarm_s.get(name, 0.0) >= self._table.limits.idle_s_max / 2:
+                self._alarm_s[name] = now_s
+                self._processes[name][1].end_in(self._cap_s())
+        self._alarm_s = {name: at_s for name, at_s in self._alarm_s.items() if name in kept}
 
     def evict_all(self) -> None:
         """Evict all, because the program stops."""

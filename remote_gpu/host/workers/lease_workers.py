@@ -26,6 +26,7 @@ from remote_gpu.host.leases.table import CAP_S_MAX, InstalledLease
 from remote_gpu.host.reports.traces import HostTraces
 from remote_gpu.host.sharing.batches import Batches, joins, own_shares
 from remote_gpu.host.sharing.turns import Turns
+from remote_gpu.host.warm.floors import FLOOR
 from remote_gpu.host.warm.table import card_limits, is_card
 from remote_gpu.host.warm.workers import WarmWorkers
 from remote_gpu.host.workers.pool import WorkerPool
@@ -134,15 +135,17 @@ class LeaseWorkers:
         raise Refused(Refusal.NOT_READY, "workers of this lease die at startup; see gpud's log")
 
     def load_ahead(self, step: LeaseStep) -> None:
-        """Have a new worker load for a lease ahead, in the memory that was found for it."""
+        """Have a new worker load for a lease ahead, or a floor, in the memory found for it."""
         (name,) = step.warm
-        entry, warm = self._leases.table.find(step.lease), self._leases.table.warm.find(name)
-        if entry is None or warm is None:
+        table = self._leases.table
+        entry, warm = table.find(step.lease), table.warm.find(name)
+        if warm is None or (entry is None and not step.lease.startswith(FLOOR)):
             return  # a later step of the same change evicts it
-        start = self._first_message(entry.install, own_shares(entry.install))
+        install = table.floors.install_of(warm) if entry is None else entry.install
+        start = self._first_message(install, own_shares(install))
         memory_bytes = max(sum(warm.memory_mib.values()) << 20, _MEMORY_FLOOR_BYTES)
         take = functools.partial(self._pool.take, replace(start, memory_bytes=memory_bytes))
-        self._warm.load(step, entry.install, take)
+        self._warm.load(step, install, take)
 
     def leave(self, lease: LeaseId) -> asyncio.Task[Worker | None] | None:
         """Take the worker, which may be starting, out of a lease that ends."""

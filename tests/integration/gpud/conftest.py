@@ -25,6 +25,7 @@ import pytest
 
 from corekit.decode import encode
 from corekit.ids import HostId, LeaseId
+from gpu_scheduler.floors import HostFloor
 from gpu_scheduler.model import EndReason
 from gpu_scheduler.protocol.host import End, Install, WarmLimits
 from remote_gpu.client import Devices, Session, connect
@@ -173,6 +174,9 @@ class SchedulerSide:
     def limit(self, limits: WarmLimits) -> None:
         self.warm_limits = limits
         self._push({"push": "warm_limits", "limits": encode(limits)})
+
+    def keep_warm(self, *floors: HostFloor) -> None:
+        self._push({"push": "keep_warm", "floors": encode(floors)})
 
     def states(self, lease: str) -> list[tuple[str, str | None]]:
         return [

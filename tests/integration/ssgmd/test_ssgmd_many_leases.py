@@ -20,6 +20,7 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.access.secret import LeaseSecrets
 from gpu_scheduler.daemon.endpoints.socket_endpoint import UNDER_WAY_MAX
+from gpu_scheduler.floors import HostFloor
 from gpu_scheduler.model import Device, DeviceKind, LeaseLifetime, Request, Resident
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.protocol import host as host_ops
@@ -129,6 +130,9 @@ class Returning(Host):
 
     def warm_limits(self, limits: host_words.WarmLimits) -> None:
         self.limits = limits
+
+    def keep_warm(self, floors: tuple[HostFloor, ...]) -> None:
+        pass
 
     def full_state(self, installs: tuple[host_words.Install, ...], epoch: int) -> None:
         self.states += 1

@@ -61,8 +61,8 @@ def command(scheduler: str | None, as_json: bool) -> None:
     inventory = ask(scheduler_address(scheduler), lambda client: client.inventory())
     hosts = sorted(inventory.hosts, key=lambda host: host.host)
     if as_json:
-        fleet = encode(inventory.fleet)
-        echo_json({"hosts": encode(hosts), "declared": encode(inventory.declared), "fleet": fleet})
+        rest = {name: encode(getattr(inventory, name)) for name in ("declared", "fleet", "floors")}
+        echo_json({"hosts": encode(hosts), **rest})
         return
     drawn = terminal_width() is not None
     rows = [
@@ -77,6 +77,8 @@ def command(scheduler: str | None, as_json: bool) -> None:
             echo(text)
     for pool in () if inventory.fleet is None else inventory.fleet.pools:
         echo(pool.text)
+    for floor in inventory.floors:
+        echo(floor.text)
 
 
 def device_row(host: HostView, view: DeviceView) -> tuple[str, ...]:

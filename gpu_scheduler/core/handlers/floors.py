@@ -1,0 +1,271 @@
+"""Warm floors: the devices on which hosts keep workers of a workload loaded without a lease.
+
+Each worker of a floor has a slot on a device. A slot stays where it is while a worker is there, or
+a lease of the workload, which leaves one; else while the device has room for it beside all leases
+and the other slots. So no floor takes the place of another one. A slot without a worker moves to a
+device with room when its own has none, or when no worker has come for `PATIENCE_S`. Hosts load, and
+leases go first: they take the memory, and the slot moves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from itertools import islice
+
+from corekit.ids import DeviceId, HostId
+from corekit.values import replace
+from gpu_scheduler.core import events as on
+from gpu_scheduler.core.inventory.devices import (
+    COMPUTE_PERMILLE_MAX,
+    fits,
+    permanent_mismatch,
+    share_of,
+    unavailable_reason,
+)
+from gpu_scheduler.core.inventory.floors import FloorKey, Slot
+from gpu_scheduler.core.inventory.inventory import HostEntry
+from gpu_scheduler.core.placement.candidates import Search
+from gpu_scheduler.core.placement.eviction import resident_key
+from gpu_scheduler.core.placement.gangs import fitting_by_preference
+from gpu_scheduler.core.state.state import State
+from gpu_scheduler.core.state.timers import TimerKind
+from gpu_scheduler.core.transaction import Transaction
+from gpu_scheduler.floors import FloorView, HostFloor, WarmFloor
+from gpu_scheduler.model import HostState, Request, Sharing
+from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol import host as host_ops
+from gpu_scheduler.verdicts import NoFit
+
+#: Between two checks.
+CHECK_S = 5.0
+#: Without a worker for this long, a slot moves: loads fail there, or take too long.
+PATIENCE_S = 600.0
+#: Most devices of one preference that are compared for a slot.
+LOOKED_MAX = 1024
+#: Workers on such devices stay for now.
+_PASSING = (None, NoFit.HOST_STALE, NoFit.SUSPECT)
+
+
+def keep_warm(tx: Transaction, event: on.Asked[ops.KeepWarm]) -> answers.Done:
+    """Replace the floors of a session. Idempotent."""
+    if tx.state.floors.declare(event.session, event.op.floors):
+        check(tx)
+    return answers.Done()
+
+
+def check(tx: Transaction, name: str = "") -> None:  # noqa: ARG001 - there is one timer
+    """Place the slots of all floors, and push what has changed to the hosts."""
+    state = tx.state
+    floors, before = state.floors, _by_host(state)
+    wanted = floors.wanted()
+    floors.slots = _placed(tx, wanted)
+    state.inventory.residents.kept = _kept(state)
+    after = _by_host(state)
+    for host in {**before, **after}:
+        known = state.inventory.hosts.get(host)
+        if before.get(host) != after.get(host) and known is not None:
+            _push(tx, known)
+    if wanted:
+        state.timers.arm(TimerKind.FLOORS, "", tx.at_s + CHECK_S)
+    else:
+        state.timers.cancel(TimerKind.FLOORS, "")
+
+
+def _push(tx: Transaction, host: HostEntry) -> None:
+    if host.state is HostState.UP and host.gateway is not None:
+        push = host_ops.KeepWarmPush(floors=of_host(tx, host))
+        tx.push_to_host(host.host, push)
+
+
+def of_host(tx: Transaction, host: HostEntry) -> tuple[HostFloor, ...]:
+    """The floors of a host, as it keeps them."""
+    wanted = tx.state.floors.wanted()
+    found = []
+    for (key, device), count in _by_host(tx.state).get(host.host, {}).items():
+        floor = wanted.get(key)
+        if floor is not None:
+            one = HostFloor(
+                tenant=key[0],
+                workload=key[1],
+                share=share_of(floor.request, host.devices[device].device, host.host),
+                workers_min=count,
+                loads=floor.loads,
+            )
+            found.append(one)
+    return tuple(found)
+
+
+def _by_host(state: State) -> dict[HostId, Counter[tuple[FloorKey, DeviceId]]]:
+    found: dict[HostId, Counter[tuple[FloorKey, DeviceId]]] = {}
+    for key, slots in state.floors.slots.items():
+        for slot in slots:
+            entry = state.inventory.devices.get(slot.device)
+            if entry is not None:
+                found.setdefault(entry.host, Counter())[key, slot.device] += 1
+    return found
+
+
+def _kept(state: State) -> dict[DeviceId, set[str]]:
+    """The published keys of the workloads that devices keep."""
+    kept: dict[DeviceId, set[str]] = {}
+    for key, floor in state.floors.wanted().items():
+        name = resident_key(floor.request)
+        for slot in state.floors.slots.get(key, ()):
+            if name is not None:
+                kept.setdefault(slot.device, set()).add(name)
+    return kept
+
+
+# ---------------------------------------------------------------------- slots
+
+
+def _allowed(state: State) -> bool:
+    limits = state.parameters
+    return min(limits.warm_workers_max, limits.warm_memory_pct_max) > 0
+
+
+def _placed(tx: Transaction, wanted: dict[FloorKey, WarmFloor]) -> dict[FloorKey, tuple[Slot, ...]]:
+    """The slots of all floors: those that stay first, then the missing ones."""
+    state = tx.state
+    if not _allowed(state):
+        return {}
+    books, slots, late = _Books(tx), dict[FloorKey, list[Slot]](), dict[FloorKey, set[DeviceId]]()
+    for key, floor in wanted.items():
+        known = state.floors.slots.get(key, ())[: floor.workers_min]
+        stay = [books.kept(floor.request, slot) for slot in known]
+        slots[key] = [slot for slot in stay if slot is not None]
+        late[key] = {old.device for old, new in zip(known, stay, strict=True) if new is None}
+    for key, floor in wanted.items():
+        while len(slots[key]) < floor.workers_min:
+            slot = books.placed(floor.request, slots[key], late[key])
+            if slot is None:
+                break
+            slots[key].append(slot)
+    return {key: tuple(found) for key, found in slots.items() if found}
+
+
+class _Books:
+    """The memory that slots have, and the workers that hold them."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._state, self._at_s = tx.state, tx.at_s
+        self._mib: Counter[DeviceId] = Counter()
+        self._held: Counter[tuple[FloorKey, DeviceId]] = Counter()
+
+    def kept(self, request: Request, slot: Slot) -> Slot | None:
+        """The slot, if it stays where it is."""
+        state, device = self._state, slot.device
+        if device not in state.inventory.devices:
+            return None
+        here = state.inventory.state_of(device)
+        passing = unavailable_reason(here) in _PASSING
+        if not passing or permanent_mismatch(request, here.device_class) is not None:
+            return None
+        if self._hold(request, device):
+            return Slot(device, self._at_s)
+        is_late = self._at_s - slot.seen_s >= PATIENCE_S
+        return None if is_late or not self._book(request, device) else slot
+
+    def placed(
+        self, request: Request, slots: Collection[Slot], late: Collection[DeviceId]
+    ) -> Slot | None:
+        """A slot on another device: where a worker is, then spread, then with the most room."""
+        inventory = self._state.inventory
+        there = Counter(slot.device for slot in slots)
+        # a worker without a lease computes nothing
+        loads = replace(request, compute_guarantee_pct=0)
+        for devices in fitting_by_preference(Search(loads, inventory, None)):
+            ranked = (
+                (device in late, not is_held, there[device], -room_mib, device)
+                for device in islice(devices, LOOKED_MAX)
+                for is_held, room_mib in self._room(request, device)
+            )
+            best = min(ranked, default=None)
+            if best is not None:
+                device = best[-1]
+                if not self._hold(request, device):
+                    self._book(request, device)
+                return Slot(device, self._at_s)
+        return None
+
+    def _room(self, request: Request, device: DeviceId) -> Iterable[tuple[bool, int]]:
+        """Whether a worker is there already, and the memory that is free; nothing: no room."""
+        state = self._state
+        host = state.inventory.hosts[state.inventory.devices[device].host]
+        left_mib = state.inventory.state_of(device).free_mib - self._mib[device]
+        is_held = self._holder_mib(request, device) is not None
+        if host.loads_ahead and (is_held or self._fits(request, device)):
+            yield is_held, left_mib
+
+    def _fits(self, request: Request, device: DeviceId) -> bool:
+        here, booked_mib = self._state.inventory.state_of(device), self._mib[device]
+        if request.sharing is Sharing.EXCLUSIVE and booked_mib:
+            return False
+        idle = here._replace(
+            free_mib=here.free_mib - booked_mib,
+            free_permille=COMPUTE_PERMILLE_MAX,
+            reserved_for=None,
+        )
+        return fits(request, idle) is None
+
+    def _book(self, request: Request, device: DeviceId) -> bool:
+        if not self._fits(request, device):
+            return False
+        known = self._state.inventory.devices[device]
+        self._mib[device] += share_of(request, known.device, known.host).memory_mib
+        return True
+
+    def _hold(self, request: Request, device: DeviceId) -> bool:
+        """Have a worker that is there hold a slot; False: there is none."""
+        memory_mib = self._holder_mib(request, device)
+        if memory_mib is None:
+            return False
+        self._mib[device] += memory_mib
+        self._held[_key(request), device] += 1
+        return True
+
+    def _holder_mib(self, request: Request, device: DeviceId) -> int | None:
+        """The memory, beside all leases, of the next worker that holds no slot; None: no such."""
+        found = _workers_mib(self._state, request, device)
+        number = self._held[_key(request), device]
+        return found[number] if number < len(found) else None
+
+
+def _key(request: Request) -> FloorKey:
+    return request.tenant, request.workload or ""
+
+
+def _workers_mib(state: State, request: Request, device: DeviceId) -> list[int]:
+    """The memory, beside all leases, of each worker of the workload on a device."""
+    shares = state.inventory.devices[device].shares
+    own = [lease for lease in shares if _key(state.leases[lease].request) == _key(request)]
+    name = resident_key(request)
+    residents = state.inventory.residents.of(device).values()
+    return [0] * len(own) + [one.memory_mib for one in residents if one.workload == name]
+
+
+# ---------------------------------------------------------------------- views
+
+
+def views(tx: Transaction) -> tuple[FloorView, ...]:
+    """All floors by tenant and workload, with what there is of them."""
+    return tuple(_view(tx.state, key, floor) for key, floor in tx.state.floors.wanted().items())
+
+
+def _view(state: State, key: FloorKey, floor: WarmFloor) -> FloorView:
+    slots = state.floors.slots.get(key, ())
+    by_device = Counter(slot.device for slot in slots if slot.device in state.inventory.devices)
+    there = {one: len(_workers_mib(state, floor.request, one)) for one in by_device}
+    workers = sum(min(count, there[device]) for device, count in by_device.items())
+    missing = [device for device, count in by_device.items() if there[device] < count]
+    why = ""
+    if not _allowed(state):
+        why = "warm workers are switched off (warm_workers_max, warm_memory_pct_max)"
+    elif len(slots) < floor.workers_min:
+        why = f"no device has room for {floor.workers_min - len(slots)} more"
+    elif missing:
+        why = f"being loaded on {', '.join(missing)}"
+    return FloorView(
+        tenant=key[0], workload=key[1], workers_min=floor.workers_min, workers=workers, why=why
+    )

@@ -1,0 +1,78 @@
+"""Warm floors: the workers of a workload that hosts keep loaded, also before its first job."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from corekit.errors import invalid
+from corekit.values import Checked, Meta, Value, checked
+from gpu_scheduler.model import Request, Share
+
+#: The most floors of one session, and of one host.
+FLOORS_MAX = 1_000
+#: The most workers of one floor.
+WORKERS_MAX = 64
+#: The most calls that a floor loads for, and characters of the name or arguments of one.
+LOADS_MAX, LOAD_CHARS_MAX = 32, 1_000
+
+_Word = Annotated[str, Meta(max_length=LOAD_CHARS_MAX)]
+#: Operations, each with the arguments as JSON that say what it loads.
+Loads = Annotated[tuple[tuple[_Word, _Word], ...], Meta(max_length=LOADS_MAX)]
+
+
+class WarmFloor(Checked, omit_defaults=True):
+    """The least number of warm workers of a workload. Raises INVALID where none can stay."""
+
+    request: Request  #: of one job: its workload, tenant, and share of a device
+    workers_min: Annotated[int, Meta(ge=1, le=WORKERS_MAX)]
+    #: Empty: what the last worker of the workload had loaded on the same host.
+    loads: Loads = ()
+
+    def __post_init__(self) -> None:
+        checked(self)
+        if (why := floor_problem(self.request)) is not None:
+            raise invalid(f"warm_min {why}")
+        if self.request.workload is None:
+            raise invalid("warm_min needs a workload: its name is what jobs find workers by")
+
+
+class HostFloor(Value):
+    """The part of a floor that one device of a host keeps."""
+
+    tenant: str
+    workload: str  #: as in an install
+    share: Share  #: as a lease of the workload would have it
+    workers_min: int
+    loads: tuple[tuple[str, str], ...] = ()
+
+
+class FloorView(Value):
+    """A floor, and what there is of it."""
+
+    tenant: str
+    workload: str  #: the published key instead, for callers that may not read the name
+    workers_min: int
+    workers: int  #: warm, or in use by leases of the workload, where the floor is kept
+    why: str = ""  #: the reason why some are missing
+
+    @property
+    def text(self) -> str:
+        """`kept warm: 1 of 2 workers of workload blast (tenant lab): no device has room`."""
+        of = f"{min(self.workers, self.workers_min)} of {self.workers_min} workers"
+        why = f": {self.why}" if self.why else ""
+        return f"kept warm: {of} of workload {self.workload} (tenant {self.tenant}){why}"
+
+
+def floor_problem(request: Request) -> str | None:
+    """Why no worker of such a request can be kept loaded; None = it can."""
+    if request.count != 1:
+        return "is for functions with one device"
+    if request.is_best_effort or (not request.memory_mib and not request.is_sized_by_device):
+        return "needs a size: write `memory`, or `sharing: exclusive`"
+    if request.middleware not in (None, "builtin"):
+        return "keeps our own workers, and the middleware has others"
+    if request.batch is not None and request.batch.joins:
+        return "keeps workers of one job at a time; `batch` has a process of its own"
+    if request.data_sets:
+        return "does not fetch declared data sets; use `data`, which its hosts have"
+    return None

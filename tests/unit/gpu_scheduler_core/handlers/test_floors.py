@@ -1,0 +1,277 @@
+"""Warm floors: where their slots are, when they move, and what hosts and people learn of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corekit.errors import AppError
+from corekit.ids import DeviceId, HostId
+from gpu_scheduler.core.handlers import floors
+from gpu_scheduler.core.handlers.floors import CHECK_S
+from gpu_scheduler.floors import HostFloor, WarmFloor
+from gpu_scheduler.model import Batch, DeviceResidents, Request, Resident, Sharing
+from gpu_scheduler.protocol import host as host_ops
+from gpu_scheduler.protocol import ops
+from gpu_scheduler.warm import workload_key
+from tests.scheduler_world import World, device
+
+LOADS = (("onnx", '{"model": "m"}'),)
+
+
+def floor(workload: str = "w", workers_min: int = 1, memory_mib: int = 400, **f: Any) -> WarmFloor:
+    request = Request(**({"memory_mib": memory_mib, "workload": workload} | f))
+    return WarmFloor(request=request, workers_min=workers_min, loads=LOADS)
+
+
+def world_of(*names: str, **parameters: Any) -> World:
+    """Hosts with one device each."""
+    world = World(**parameters)
+    for name in names:
+        host(world, name)
+    world.alive["s1"] = None
+    return world
+
+
+def host(world: World, name: str, **fields: Any) -> Any:
+    return world.host(name, device(f"{name}/d"), **({"loads_ahead": True} | fields))
+
+
+def declare(world: World, *floors: WarmFloor, session: str = "s1") -> None:
+    world.ask(ops.KeepWarm, session, floors=floors)
+
+
+def slots(world: World, workload: str = "w") -> list[str]:
+    found = world.machine.state.floors.slots.get(("default", workload), ())
+    return [slot.device for slot in found]
+
+
+def pushed(world: World) -> list[tuple[HostId, tuple[HostFloor, ...]]]:
+    hosts = world.hosts_of(host_ops.KeepWarmPush)
+    return list(zip(hosts, [p.floors for p in world.pushed(host_ops.KeepWarmPush)], strict=True))
+
+
+def loaded(world: World, name: str, id_: str = "r1", workload: str = "w", mib: int = 300) -> None:
+    key = workload_key("default", workload)
+    made = Resident(id=id_, workload=key, memory_mib=mib, loading_s=2.0)
+    shown(world, name, added=(made,))
+
+
+def shown(world: World, name: str, **change: Any) -> None:
+    residents = (DeviceResidents(device=DeviceId(f"{name}/d"), **change),)
+    world.handle(host_ops.Report, host=HostId(name), reply_to="h", residents=residents)
+
+
+def view(world: World, number: int = 0) -> tuple[int, int, str]:
+    found = world.ask(ops.Inventory).floors[number]
+    return found.workers, found.workers_min, found.why
+
+
+def test_a_floor_is_spread_pushed_once_and_welcomed_again() -> None:
+    world = world_of("a", "b")
+    declare(world, floor(workers_min=2))
+    assert [(name, len(floors)) for name, floors in pushed(world)] == [("a", 1), ("b", 1)]
+    (_, (kept,)), _ = pushed(world)
+    assert (kept.workload, kept.workers_min, kept.loads) == ("w", 1, LOADS)
+    assert (kept.share.device, kept.share.memory_mib) == ("a/d", 400)
+    declare(world, floor(workers_min=2))
+    assert not pushed(world)
+    world.advance(CHECK_S + 1)
+    assert not pushed(world)
+    assert host(world, "a").floors == (kept,)
+
+
+def test_several_workers_share_a_device_as_far_as_it_has_room() -> None:
+    world = world_of("a")
+    declare(world, floor(workers_min=3))
+    assert slots(world) == ["a/d", "a/d"]
+    assert view(world) == (0, 3, "no device has room for 1 more")
+
+
+def test_the_second_floor_that_does_not_fit_is_stated_and_displaces_nothing() -> None:
+    world = world_of("a")
+    declare(world, floor("z", memory_mib=700))
+    world.alive["s2"] = None
+    declare(world, floor("a", memory_mib=700), session="s2")
+    world.advance(3 * CHECK_S)
+    assert (slots(world, "z"), slots(world, "a")) == (["a/d"], [])
+    assert view(world) == (0, 1, "no device has room for 1 more")
+    assert view(world, 1) == (0, 1, "being loaded on a/d")
+    loaded(world, "a", workload="z")
+    assert view(world, 1) == (1, 1, "")
+    declare(world, session="s1")
+    assert slots(world, "a") == ["a/d"], "what it had is free"
+
+
+def test_the_highest_floor_of_several_sessions_counts_until_its_session_is_gone() -> None:
+    world = world_of("a")
+    declare(world, floor(workers_min=1))
+    declare(world, floor(workers_min=2), session="s2")
+    assert len(slots(world)) == 2
+    world.advance(world.budget.client_gone_s + 2 * CHECK_S)
+    assert len(slots(world)) == 1
+    assert world.ask(ops.KeepWarm, floors=()) is not None
+    assert (slots(world), pushed(world)) == ([], [("a", ())])
+    assert world.ask(ops.Inventory).floors == ()
+
+
+def test_a_slot_moves_when_a_lease_takes_its_room_and_stays_with_its_worker() -> None:
+    world = world_of("a", "b")
+    declare(world, floor())
+    assert slots(world) == ["a/d"]
+    loaded(world, "a")
+    other = world.granted("other", Request(memory_mib=800, workload="o"))
+    assert other.shares[0].device == "b/d", "it evicts nothing where it can"
+    world.granted("large", Request(memory_mib=900, workload="o2"))
+    assert world.machine.state.inventory.residents.of(DeviceId("a/d")) == {}
+    world.advance(CHECK_S + 1)
+    assert slots(world) == [], "neither device has room"
+    world.release(other)
+    world.advance(CHECK_S + 1)
+    assert slots(world) == ["b/d"]
+
+
+def test_a_lease_of_the_workload_holds_its_slot() -> None:
+    world = world_of("a", "b")
+    declare(world, floor())
+    loaded(world, "a")
+    lease = world.granted("own", Request(memory_mib=400, workload="w"))
+    assert lease.shares[0].device == "a/d"
+    world.granted("more", Request(memory_mib=600, workload="o", models=("M",)))
+    world.advance(2 * CHECK_S)
+    assert slots(world) == ["a/d"]
+    assert view(world) == (1, 1, "")
+
+
+def test_the_workers_of_floors_are_evicted_last() -> None:
+    world = world_of("a")
+    declare(world, floor())
+    loaded(world, "a", "kept", mib=400)
+    loaded(world, "a", "other", workload="o", mib=400)
+    world.granted("one", Request(memory_mib=500, workload="p"))
+    assert list(world.machine.state.inventory.residents.of(DeviceId("a/d"))) == ["kept"]
+
+
+@pytest.mark.parametrize("event", ["lost", "drained", "off"])
+def test_a_slot_leaves_a_host_that_keeps_none(event: str) -> None:
+    world = world_of("a", "b")
+    declare(world, floor())
+    loaded(world, "a")
+    if event == "lost":
+        del world.hosts["a"]
+        world.advance(world.budget.host_lost_s + 2 * CHECK_S)
+    elif event == "drained":
+        world.ask(ops.Drain, host=HostId("a"))
+        world.advance(CHECK_S + 1)
+    else:
+        world.ask(ops.SetParameter, name="warm_workers_max", value=0)
+        world.advance(CHECK_S + 1)
+        assert "switched off" in view(world)[2]
+    assert slots(world) == ([] if event == "off" else ["b/d"])
+
+
+def test_a_slot_without_a_worker_for_long_is_tried_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(floors, "PATIENCE_S", 2 * CHECK_S)
+    world = world_of("a", "b")
+    declare(world, floor())
+    world.advance(CHECK_S + 1)
+    assert slots(world) == ["a/d"]
+    world.advance(CHECK_S)
+    assert slots(world) == ["b/d"]
+    world.advance(2 * CHECK_S)
+    assert slots(world) == ["a/d"]
+
+
+def test_a_new_scheduler_finds_the_workers_that_there_are() -> None:
+    world = world_of("a", "b")
+    declare(world, floor())
+    loaded(world, "b")
+    world.start()
+    for name in ("a", "b"):
+        host(world, name)
+    loaded(world, "b")
+    assert world.machine.state.floors.slots == {}
+    declare(world, floor())
+    assert slots(world) == ["b/d"]
+
+
+def test_hosts_that_do_not_load_ahead_keep_no_floor() -> None:
+    world = World()
+    host(world, "a", loads_ahead=False)
+    declare(world, floor())
+    assert slots(world) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"count": 2}, "one device"),
+        ({"memory_mib": 0}, "needs a size"),
+        ({"middleware": "rcuda"}, "middleware"),
+        ({"batch": Batch(joins=True)}, "batch"),
+        ({"workload": None}, "workload"),
+    ],
+)
+def test_requests_without_a_worker_that_could_stay_are_refused(
+    fields: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(AppError, match=why):
+        floor(**fields)
+
+
+_EVENT = st.one_of(
+    st.tuples(st.just("floor"), st.sampled_from("uvw"), st.integers(0, 3)),
+    st.tuples(st.just("lease"), st.sampled_from("uvwo"), st.sampled_from([100, 400, 1000])),
+    st.tuples(st.just("release"), st.integers(0, 3), st.none()),
+    st.tuples(st.just("loads"), st.sampled_from("ab"), st.sampled_from("uvw")),
+    st.tuples(st.just("drain"), st.sampled_from("ab"), st.booleans()),
+    st.tuples(st.just("time"), st.sampled_from([1.0, 6.0]), st.none()),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(_EVENT, max_size=15))
+def test_slots_fit_beside_leases_and_each_other(events: list[tuple[Any, ...]]) -> None:
+    world = world_of("a", "b")
+    wanted: dict[str, WarmFloor] = {}
+    leases: list[Any] = []
+    for number, (kind, one, two) in enumerate(events):
+        if kind == "floor":
+            wanted.pop(one, None)
+            wanted |= {one: floor(one, two, 300)} if two else {}
+            declare(world, *wanted.values())
+        elif kind == "lease":
+            exclusive = {"sharing": Sharing.EXCLUSIVE} if two == 1000 else {}
+            made = Request(memory_mib=two, workload=one, **exclusive)
+            answer = world.reserve(f"r{number}", made, wait=False)
+            leases += [answer.granted.lease] if answer.granted else []
+        elif kind == "release" and leases:
+            world.release(leases.pop(one % len(leases)))
+        elif kind == "loads":
+            loaded(world, one, f"r{number}", two, 200)
+        elif kind == "drain":
+            world.ask(ops.Drain if two else ops.Undrain, host=HostId(one))
+        elif kind == "time":
+            world.advance(one)
+    world.advance(CHECK_S + 1)
+    state = world.machine.state
+    booked = {DeviceId("a/d"): 0, DeviceId("b/d"): 0}
+    for (_, workload), found in state.floors.slots.items():
+        assert 0 < len(found) <= wanted[workload].workers_min
+        for slot in found:
+            own = [
+                lease
+                for lease in state.inventory.devices[slot.device].shares
+                if state.leases[lease].request.workload == workload
+            ]
+            there = state.inventory.residents.of(slot.device).values()
+            if not own and not any(r.workload == workload_key("default", workload) for r in there):
+                booked[slot.device] += 300
+    for device_id, booked_mib in booked.items():
+        assert booked_mib <= state.inventory.state_of(device_id).free_mib
+        assert not booked_mib or not state.inventory.hosts[HostId(device_id[0])].is_drained
