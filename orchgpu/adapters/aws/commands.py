@@ -30,7 +30,7 @@ from orchgpu.adapters.aws.endpoints import (
     require_cloud,
     resolve,
 )
-from orchgpu.adapters.aws.queue import COUNTS, read_message, trace_attributes
+from orchgpu.adapters.aws.messages import COUNTS, read_message, trace_attributes
 from orchgpu.adapters.aws.secret_stores import AwsSecretStores
 from orchgpu.adapters.aws.settling import Settling
 from orchgpu.cloud_services import (

@@ -8,14 +8,9 @@ from collections.abc import Sequence
 from corekit.errors import AppError, ErrorCode
 from orchgpu.adapters.aws.api import Client, Shape, translated
 from orchgpu.adapters.aws.calls import Calls
+from orchgpu.adapters.aws.messages import COUNTS, read_message, trace_attributes
 from orchgpu.ports import TRACEPARENT, Message, Tolerating
 
-#: The attributes of a queue that count its messages: visible, in flight, delayed.
-COUNTS = (
-    "ApproximateNumberOfMessages",
-    "ApproximateNumberOfMessagesNotVisible",
-    "ApproximateNumberOfMessagesDelayed",
-)
 BATCH_MAX = 10  #: entries of one SQS batch call (SQS quota)
 RECEIVE_WAIT_S_MAX = 20  #: SQS's longest long poll
 
@@ -92,25 +87,6 @@ class SqsQueue:
                 QueueUrl=queue_url, AttributeNames=[name]
             )
         return int(answer["Attributes"][name])
-
-
-def trace_attributes(traceparent: str) -> Shape:
-    """The parameter of a sent message that carries its trace context; empty without one."""
-    if not traceparent:
-        return {}
-    value = {"DataType": "String", "StringValue": traceparent}
-    return {"MessageAttributes": {TRACEPARENT: value}}
-
-
-def read_message(found: Shape) -> Message:
-    sent_ms = found.get("Attributes", {}).get("SentTimestamp", "")
-    return Message(
-        id=found["MessageId"],
-        receipt_handle=found["ReceiptHandle"],
-        body=found["Body"],
-        sent_at_s=int(sent_ms) / 1000 if sent_ms.isdecimal() else None,
-        traceparent=found.get("MessageAttributes", {}).get(TRACEPARENT, {}).get("StringValue", ""),
-    )
 
 
 def _batches(items: Sequence[str]) -> list[Sequence[str]]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from fdl.plan.resources import QueueResource
 from fdl.plan.tags import own_tags
 from orchgpu.adapters.aws.api import Client, answer_or_none
-from orchgpu.adapters.aws.queue import COUNTS
+from orchgpu.adapters.aws.messages import COUNTS
 
 #: SQS returns at most this many at once; a queue with more holds more than test events.
 _LOOK_MESSAGES_MAX = 10
