@@ -59,7 +59,7 @@ def test_a_job_without_a_reason_has_an_empty_cell() -> None:
 
 
 def test_a_job_that_could_run_on_a_host_shows_where_it_does() -> None:
-    waits = {"place": "host", "place_why": "it is declared so"}
+    waits: dict[str, object] = {"place": "host", "place_why": "it is declared so"}
     blocks: tuple[dict[str, object], ...] = (waits, {"place": "lambda", "place_why": "it fits"}, {})
     rows = [_table([record_json(job_record(block=block))], "no jobs")[1] for block in blocks]
     shown = [row[8].word for row in rows if isinstance(row[8], Coloured)]

@@ -212,6 +212,23 @@ async def test_a_program_whose_lease_ended_without_a_run_makes_room_too(tmp_path
 
 
 @pytest.mark.asyncio
+async def test_a_program_that_is_being_parked_is_not_cut(tmp_path: Path) -> None:
+    """Its freeze has a limit of its own; a lease could adopt a process that is killed."""
+    async with Nursery("test") as nursery:
+        with host_daemon(tmp_path, nursery, Budget(), {D0: 100}) as (daemon, _):
+            runs, install = daemon.parts.runs, install_of(1, share_of(D0), workload="w")
+            assert runs.order(install, replace(ORDER, warm=True))
+            run = runs._runs[install.lease]
+            run.parking = True
+            runs._cut(install.lease, run, "too late")
+            assert run.why_killed == ""
+            run.parking = False
+            runs._cut(install.lease, run, "too late")
+            assert run.why_killed == "too late"
+            await runs.close()
+
+
+@pytest.mark.asyncio
 async def test_a_run_with_a_container_is_never_parked(tmp_path: Path) -> None:
     """The container's processes are in a group of its own, which is not frozen."""
     async with Nursery("test") as nursery:
