@@ -356,7 +356,11 @@ async def test_refusals_are_read_from_the_activities_of_the_group(
 def test_providers_are_named(tmp_path: Path) -> None:
     with pytest.raises(AppError, match="provider 'cloud' is unknown"):
         open_port("cloud")
-    with pytest.raises(AppError, match="provider 'ecs' is unknown"):
-        open_port("ecs")
+    for incomplete in ("ecs", "skypilot"):
+        with pytest.raises(AppError, match=f"provider '{incomplete}' is unknown"):
+            open_port(incomplete)
+    with pytest.raises(AppError, match="is not a folder with SkyPilot's tasks"):
+        open_port(f"skypilot:{tmp_path / 'none'}")
+    assert isinstance(open_port(f"skypilot:{tmp_path}"), SkyFleet)
     with pytest.raises(AppError, match=r"processes\.json"):
         open_port(f"processes:{tmp_path}")

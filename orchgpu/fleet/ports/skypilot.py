@@ -29,7 +29,7 @@ SETTINGS = "skypilot.json"
 _REQUESTS = 200
 _ACTIVE = ("PENDING", "WAITING", "RUNNING")
 _COMMAND_WITHIN_S = 120.0
-_LINES_OF_ERROR = re.compile(r"\x1b\[[0-9;]*m")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 T = TypeVar("T")
 
 
@@ -148,7 +148,7 @@ class SkyFleet:
         task = self._task(group)
         with (self._folder / "lock").open("a") as lock:  # two fleets count the same hosts
             await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
-            seen = await self._looked(anew=True)
+            seen = await self._looked(fresh=True)
             living = {*seen.there(group)}
             living |= {host for host, one in seen.launches(group).items() if one.active}
             if len(living) < size:
@@ -160,7 +160,7 @@ class SkyFleet:
 
     async def withdraw(self, group: str) -> None:
         self._task(group)
-        seen = await self._looked(anew=True)
+        seen = await self._looked(fresh=True)
         clusters, launches = seen.there(group), seen.launches(group)
         for host in {*clusters, *(host for host, one in launches.items() if one.active)}:
             if host not in clusters or not clusters[host].come:
@@ -169,7 +169,7 @@ class SkyFleet:
 
     async def stop(self, group: str, host: str) -> None:
         self._task(group)
-        await self._end(host, await self._looked(anew=True), group)
+        await self._end(host, await self._looked(fresh=True), group)
 
     async def _end(self, host: str, seen: _Seen, group: str) -> None:
         """End a host that is there or was ordered. An order is cancelled: of a cluster that is not
@@ -192,10 +192,10 @@ class SkyFleet:
             raise AppError(ErrorCode.NOT_FOUND, f"there is no task {file} of SkyPilot")
         return file
 
-    async def _looked(self, *, anew: bool = False) -> _Seen:
+    async def _looked(self, *, fresh: bool = False) -> _Seen:
         """The state now, or that of a look shortly before."""
         seen, now_s = self._seen, self._wall_s()
-        if anew or seen is None or not 0 <= now_s - seen.at_s < self._settings.look_s:
+        if fresh or seen is None or not 0 <= now_s - seen.at_s < self._settings.look_s:
             # requests first: one that ends in between has made its cluster
             requests = await self._answer(
                 tuple[_Request, ...],
@@ -241,7 +241,7 @@ class SkyFleet:
                     child.kill()
                 await child.wait()
         if child.returncode:
-            lines = _LINES_OF_ERROR.sub("", (errors or out).decode(errors="replace")).split("\n")
+            lines = _COLOURS.sub("", (errors or out).decode(errors="replace")).split("\n")
             last = next((line.strip() for line in reversed(lines) if line.strip()), "no message")
             raise AppError(ErrorCode.UNAVAILABLE, f"{named}: {last[:300]}")
         return out.decode(errors="replace")
