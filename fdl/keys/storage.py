@@ -140,9 +140,8 @@ STORAGE_KEYS = {
     ),
     "via": Key(
         reader=Choice(VIAS),
-        about="Inputs of functions with jobs: events of uploads come from S3 itself, by a rule of"
-        " EventBridge (several functions may then take the same objects), or by an SNS topic"
-        " (others may subscribe to it). Both are made on AWS; other clouds use `s3`.",
+        about="Inputs of functions with jobs: the way of uploads' events, from S3 itself, by a rule"
+        " of EventBridge or by a topic of SNS. Deploy makes both on AWS; other clouds use `s3`.",
     ),
 }
 STORAGE = Block(into=Storage, short="path", keys=STORAGE_KEYS)

@@ -38,8 +38,8 @@ class Cloud(Protocol):
         """
         ...
 
-    def schedules(self) -> tuple[ScheduleState, ...]:
-        """The schedules that deploys made for `schedule:`, by name."""
+    def schedules(self, function: str | None = None) -> tuple[ScheduleState, ...]:
+        """The schedules that deploys made for `schedule:`, by name. [default: of all functions]"""
         ...
 
     def pause_schedule(self, name: str, *, paused: bool) -> None:

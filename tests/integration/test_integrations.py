@@ -5,6 +5,7 @@ The tools are not in our lock: they are installed from the package index, beside
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -40,7 +41,8 @@ def environment(folder: Path, *wanted: str | Path) -> str:
     python = folder / "venv/bin/python"
     subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, folder / "venv"], check=True)
     install = [UV, "pip", "install", "--quiet", "--python", python, *wanted]
-    done = subprocess.run(install, capture_output=True, text=True, cwd=folder)
+    own = {**os.environ, "TMPDIR": str(folder)}  # uv leaves lock files there
+    done = subprocess.run(install, capture_output=True, text=True, cwd=folder, env=own)
     if done.returncode:
         pytest.skip(f"cannot be installed here: {done.stderr.strip()[-600:]}")
     return str(python)

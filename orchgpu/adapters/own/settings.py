@@ -35,7 +35,7 @@ def queues_address(environ: Mapping[str, str] = os.environ) -> str:
 
 
 #: The way out of every refusal of what only Lambda has.
-USE_HOSTS = "write `execution: host` beside `lambda:`, and deploy again"
+USE_HOSTS = "write `execution: host` and `gpu:` (a device has a host), and deploy again"
 #: Other rules decide.
 ANYWHERE = Address()
 

@@ -189,4 +189,6 @@ def message_of(row: Sequence[object]) -> Message:
 
 
 def no_queue(queue: str) -> AppError:
-    return AppError(ErrorCode.NOT_FOUND, f"queue {queue!r} does not exist: `orchgpu deploy` makes it")
+    return AppError(
+        ErrorCode.NOT_FOUND, f"queue {queue!r} does not exist: `orchgpu deploy` makes it"
+    )

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from aiohttp import web
 
 from contract.run import run_id
-from corekit.errors import invalid
+from corekit.errors import ErrorCode, invalid
 from corekit.values import Value
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol.keys import KeyRole
@@ -20,10 +20,13 @@ from orchgpu.cloud_services import Address
 from orchgpu.core.function import Function
 from orchgpu.core.runs.workflow import Workflow
 from orchgpu.deploy.deployment import execute, prepare_rollback
+from orchgpu.deploy.ports import ScheduleState
 from orchgpu.deploy.revisions import Revision
 from orchgpu.jobs.cloud import DirectFunction, JobCloud, input_key
 from orchgpu.jobs.provider import provider
 from orchgpu.jobs.rights import KeyRights
+from orchgpu.jobs.schedules import next_run_s
+from orchgpu.ports import Tolerating
 from orchgpu.web.http.answers import answered, body_of
 from orchgpu.web.http.security import visit_of
 from orchgpu.web.http.uploads import Upload, body_pieces, check_size
@@ -155,18 +158,28 @@ def _function(cloud: JobCloud, viewer: KeyRights, name: str) -> dict[str, object
     steps += [_plain_step(cloud, one) for one in plain_functions(cloud, viewer)]
     with provider().deploy_cloud(Address(), Address()) as target:
         revisions = target.cloud.revisions(name)[::-1]
+        schedules: tuple[ScheduleState, ...] = ()
+        with Tolerating(ErrorCode.DENIED):  # the console's role need not read them
+            schedules = target.cloud.schedules(name)
     return {
         "name": name,
         "jobs_kept": plain is None,
         "workflow": None if workflow is None else workflow.name,
         "definition": revisions[0].written if revisions else None,
         "graph": graph_around(name, steps),
+        "schedules": [_schedule(one, time.time()) for one in schedules],
         "revisions": [revision_json(one, at == 0) for at, one in enumerate(revisions)],
         "may_roll_back": viewer.role is KeyRole.OPERATOR and len(revisions) > 1,
         "may_upload": viewer.role is not KeyRole.READER
         and plain is None
         and (workflow is None or _is_first(workflow, name)),
     }
+
+
+def _schedule(found: ScheduleState, now_s: float) -> dict[str, object]:
+    schedule = found.schedule
+    times = {"cron": schedule.cron, "timezone": schedule.timezone}
+    return {"name": schedule.name, **times, "next_s": next_run_s(found, now_s)}
 
 
 def workflow_of(cloud: JobCloud, name: str) -> Workflow | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
 
 from contract.keys import OUTPUT_JOB
-from corekit.decode import encode
+from corekit.decode import encode, encode_json
 from fdl.plan.resources import Ledger
 from orchgpu.history.store import Batch, Presence, Store
 from orchgpu.web.http.server import MODULES, read_assets
@@ -246,6 +247,32 @@ async def test_functions_and_uploads(site: Site) -> None:
         path = "/api/functions/f/rollback"
         status, value, _ = await browser.ask("POST", path, {"revision": 1})
         assert (status, value["error"]["code"]) == (404, "not_found")
+
+
+async def test_a_function_has_its_schedules(site: Site) -> None:
+    arn = "arn:aws:scheduler:::aws-sdk:s3:putObject"
+    put = {"Bucket": "inputs", "Key": "f-nightly-<aws.scheduler.scheduled-time>", "Body": "x"}
+    target = {"Arn": arn, "RoleArn": "arn:aws:iam::000000000000:role/r", "Input": json.dumps(put)}
+    await site.cloud(
+        lambda scheduler: scheduler.create_schedule(
+            Name="f-nightly",
+            ScheduleExpression="cron(0 3 ? * MON *)",
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target=target,
+        ),
+        "scheduler",
+    )
+    ledger = Ledger(name="f", bucket=STATE, created=("schedule/f-nightly",))
+    where = {"Bucket": STATE, "Key": ledger.object_key}
+    await site.cloud(lambda s3: s3.put_object(**where, Body=encode_json(ledger)))
+    try:
+        async with site.browser("lab") as browser:
+            (shown,) = (await browser.get("/api/functions/f"))["schedules"]
+    finally:
+        await site.cloud(lambda s3: s3.delete_object(**where))
+    next_s = shown.pop("next_s")
+    assert 0 < next_s - time.time() <= 7 * 86400
+    assert shown == {"name": "f-nightly", "cron": "cron(0 3 ? * MON *)", "timezone": "UTC"}
 
 
 async def test_settings_and_drain(site: Site) -> None:

@@ -128,9 +128,10 @@ class AwsCloud:
         else:
             self._put(step, packages)
 
-    def schedules(self) -> tuple[ScheduleState, ...]:
-        ledgers = self._parts.state.ledgers().values()
-        owned = [(one.name, *key.split("/", 1)) for one in ledgers for key in one.created]
+    def schedules(self, function: str | None = None) -> tuple[ScheduleState, ...]:
+        ledgers = self._parts.state.ledgers()
+        meant = [one for name, one in ledgers.items() if function in (None, name)]
+        owned = [(one.name, *key.split("/", 1)) for one in meant for key in one.created]
         names = {name: function for function, kind, name in owned if kind == kinds.Schedule.kind}
         found = ((names[name], self._parts.schedules.state(name)) for name in sorted(names))
         return tuple(

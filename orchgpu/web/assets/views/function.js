@@ -1,6 +1,6 @@
 // One function: its graph, definition and history; files are dropped anywhere on the page.
 import { post, put } from "../core/api.js";
-import { ago, bytes, shortId } from "../core/format.js";
+import { ago, bytes, moment, shortId } from "../core/format.js";
 import { html, useRef, useState } from "../core/html.js";
 import { attempt, notify } from "../core/notices.js";
 import { useNow, useResource } from "../core/resource.js";
@@ -22,6 +22,7 @@ export function FunctionView({ id: name }) {
       <div class="stack">
         ${data.may_upload && html`<${DropZone} path=${path} name=${name} starts=${data.workflow ? "run" : "job"} />`}
         ${data.graph && html`<${GraphAndRuns} graph=${data.graph} workflow=${data.workflow} name=${name} />`}
+        ${data.schedules?.length > 0 && html`<${Schedules} schedules=${data.schedules} />`}
         <div class="columns">
           <${Definition} written=${data.definition} />
           <${Revisions} path=${path} name=${name} revisions=${data.revisions ?? []} mayRollBack=${data.may_roll_back} onDone=${reload} />
@@ -70,6 +71,20 @@ function DropZone({ path, name, starts }) {
     </section>
   `;
 }
+
+const Schedules = ({ schedules }) => html`
+  <${Panel} title="Runs at fixed times">
+    <ol>
+      ${schedules.map((one) => html`
+        <li class="entry row" key=${one.name}>
+          <strong>${one.name}</strong>
+          <span class="mono">${one.cron}</span>
+          <span class="muted">${one.timezone}</span>
+          <span class="push">${one.next_s === null ? "paused" : `next ${moment(one.next_s)}`}</span>
+        </li>`)}
+    </ol>
+  <//>
+`;
 
 const Definition = ({ written }) => html`
   <${Panel} title="Definition" name="definition"
