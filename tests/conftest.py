@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests import leaks, weather
+from tests import leaks, warm_commands, weather
 
 #: Folders of suites that start programs or serve on sockets.
 _PROCESS_LEVEL = ("browser", "contract", "e2e", "integration")
@@ -62,6 +62,7 @@ def _nothing_outlives_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Ite
     """No program, socket or thread does, whatever the scope of the fixture that started it."""
     with leaks.nothing_left_running(tmp_path_factory.getbasetemp()), leaks.nothing_left_open():
         yield
+        warm_commands.end()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,6 +34,7 @@ from orchgpu.local.programs import (
     cloud_environment,
     key_pair,
 )
+from tests.warm_commands import command
 from tests.weather import chosen
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -231,7 +231,7 @@ class Live:
 
     def orchgpu(self, *arguments: str, status: int = 0) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "orchgpu", *arguments],
+            [*command("orchgpu"), *arguments],
             env=self.environment,
             capture_output=True,
             text=True,
