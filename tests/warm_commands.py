@@ -128,7 +128,8 @@ def _perform(
     os.environ.clear()
     os.environ.update(environment)
     random.seed()
-    sys.argv, sys.path[0] = list(words), folder
+    path = [one for one in environment.get("PYTHONPATH", "").split(":") if one not in sys.path]
+    sys.argv, sys.path[:1] = list(words), [folder, *path]
     runpy.run_module(words[0], run_name="__main__", alter_sys=True)
 
 
