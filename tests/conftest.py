@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import inspect
 import os
 import signal
@@ -14,7 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests import leaks, weather
+from tests import leaks, warm_commands, weather
 
 #: Folders of suites that start programs or serve on sockets.
 _PROCESS_LEVEL = ("browser", "contract", "e2e", "integration")
@@ -60,6 +62,7 @@ def _nothing_outlives_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Ite
     """No program, socket or thread does, whatever the scope of the fixture that started it."""
     with leaks.nothing_left_running(tmp_path_factory.getbasetemp()), leaks.nothing_left_open():
         yield
+        warm_commands.end()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -84,17 +87,37 @@ def _module_leaves_nothing(
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Modules and tests stay until the end: the garbage collector need not look at them again.
 
     A full collection would take a quarter of a second, and `nothing_left` needs two for each test.
     """
     gc.disable()
     try:
+        _compile_a_share(session.config)
         return (yield)
     finally:
         gc.enable()
         gc.freeze()
+
+
+def _compile_a_share(config: pytest.Config) -> None:
+    """Import the test modules, each worker from another one on, so that it finds most compiled.
+
+    In the same order all workers would compile each module of a fresh clone at the same time, with
+    its assertions rewritten: that is more than half of their collection.
+    """
+    worker = getattr(config, "workerinput", None)
+    if worker is None:
+        return
+    root = Path(__file__).parents[1]
+    folders = [root / argument for argument in config.args if (root / argument).is_dir()]
+    files = sorted(file for folder in folders for file in folder.rglob("test_*.py"))
+    start = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+    for file in (*files[start:], *files[:start]):
+        name = ".".join(file.relative_to(root).with_suffix("").parts)
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # the collection reports it
+            importlib.import_module(name)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

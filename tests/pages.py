@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,18 +51,18 @@ def pattern(shown: tuple[str, ...]) -> re.Pattern[str]:
 
 @contextmanager
 def shell_in(
-    folder: Path, programs: Mapping[str, str], **variables: str
+    folder: Path, programs: Mapping[str, Sequence[str]], **variables: str
 ) -> Iterator[subprocess.Popen[str]]:
     """A shell in an empty folder; the system that it starts there ends with it.
 
-    `programs`: commands on its path, each with the arguments of Python that it is.
+    `programs`: commands on its path, each with its command line.
     """
     work, binaries = folder / "work", folder / "bin"
     work.mkdir()
     binaries.mkdir()
-    for name, arguments in programs.items():
+    for name, line in programs.items():
         program = binaries / name
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(line)} "$@"\n')
         program.chmod(0o755)
     foreign = ("AWS_", "LOCALSTACK_", "ORCHGPU_")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}

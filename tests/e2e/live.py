@@ -35,6 +35,7 @@ from orchgpu.local.programs import (
     cloud_environment,
     key_pair,
 )
+from tests.warm_commands import command
 from tests.weather import chosen
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,6 +69,7 @@ class Live:
     own_host_options: Mapping[str, Sequence[str]] = field(default_factory=dict)  #: of one host
     scale: str = SCALE  #: of its times
     verified: bool = False  #: its cloud verifies signatures
+    warm_commands: bool = True  #: each is a fork, not a start of Python
     children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     ready: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -230,8 +232,9 @@ class Live:
         return client
 
     def orchgpu(self, *arguments: str, status: int = 0) -> str:
+        start = command("orchgpu") if self.warm_commands else (sys.executable, "-m", "orchgpu")
         done = subprocess.run(
-            [sys.executable, "-m", "orchgpu", *arguments],
+            [*start, *arguments],
             env=self.environment,
             capture_output=True,
             text=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import click
@@ -12,6 +13,7 @@ import pytest
 import gpu_scheduler.daemon.cli
 import remote_gpu.host.cli
 from orchgpu.cli.main import cli
+from tests import warm_commands
 from tests.aws_cli import MODEL_ONLY, UsageError, aws_program, parsed
 from tests.pages import ROOT, Command, perform, said, shell_in, steps
 
@@ -28,7 +30,8 @@ _SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 @pytest.mark.timeout(600)
 def test_every_command_of_the_page_does_what_it_shows(tmp_path: Path) -> None:
     with aws_program(tmp_path) as aws:
-        commands = {"orchgpu": "-m orchgpu", "aws": f"-I -S {aws}"}
+        shim = (sys.executable, "-I", "-S", str(aws))
+        commands = {"orchgpu": warm_commands.command("orchgpu"), "aws": shim}
         with shell_in(tmp_path, commands, AWS_REGION="us-east-1") as shell:
             started = said(shell, "orchgpu up --detach --cloud moto")  # it stands for the account
             assert "AWS endpoint" in started, started

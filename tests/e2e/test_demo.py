@@ -97,12 +97,18 @@ def assert_good(shown: dict[str, Any]) -> None:
         assert set(job["timeline"]["steps"]) >= STEPS
 
 
+#: Of a person with an account of AWS, which the demo must not touch.
+ACCOUNT = {"AWS_PROFILE": "no-such-profile", "AWS_ACCESS_KEY_ID": "AKIAOFSOMEBODYELSE"}
+
+
 @pytest.mark.timeout(240)
-def test_two_demos_at_once_finish_their_jobs_and_leave_nothing(
-    environment: dict[str, str],
+@pytest.mark.parametrize(
+    "persons", [[ACCOUNT], pytest.param([{}, ACCOUNT], marks=pytest.mark.soak)], ids=["one", "two"]
+)
+def test_demos_finish_their_jobs_and_leave_nothing(
+    environment: dict[str, str], persons: list[dict[str, str]]
 ) -> None:
-    account = {"AWS_PROFILE": "no-such-profile", "AWS_ACCESS_KEY_ID": "AKIAOFSOMEBODYELSE"}
-    demos = [start({**environment, **own}, "demo", "--json") for own in ({}, account)]
+    demos = [start({**environment, **own}, "demo", "--json") for own in persons]
     ended = [finish(demo, 200) for demo in demos]
     for status, out, err in ended:
         assert status == 0, err
@@ -193,60 +199,65 @@ def test_a_dead_program_comes_back_and_a_killed_supervisor_takes_all_along(
     assert (status, "orchgpu up" in err) == (8, True)
 
 
-def test_the_scheduler_keeps_its_port_over_down_and_up(
-    environment: dict[str, str], up: dict[str, Any]
-) -> None:
-    assert orchgpu(environment, "down")[0] == 0
-    status, out, err = orchgpu(environment, "up", "--detach", "--json")
-    assert status == 0, err
-    assert json.loads(out)["endpoints"] == up["endpoints"]
-
-
-@pytest.mark.timeout(240)
-@pytest.mark.parametrize("merged", [False, True], ids=["stdout", "stdout and stderr"])
-@pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.soak)])
-def test_a_reader_that_leaves_takes_no_detached_system_down(
-    environment: dict[str, str], *, rounds: int, merged: bool
-) -> None:
-    """`orchgpu up --detach | head -1`; several times, since a race might decide."""
-    for _ in range(rounds):
-        read, write = os.pipe()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "orchgpu", "up", "--detach"],
-            env=environment,
-            cwd="/",
-            stdout=write,
-            stderr=write if merged else subprocess.DEVNULL,
-        )
-        os.close(write)
-        assert os.read(read, 1)
-        os.close(read)
-        status = process.wait(DEMO_WITHIN_S)
-        processes = shown_processes(environment)
-        system = json.loads((Path(environment["ORCHGPU_HOME"]) / "system.json").read_text())
-        session = os.getsid(system["supervisor_pid"])
-        assert orchgpu(environment, "down")[0] == 0
-        assert status == 0
-        assert all(process["healthy"] for process in processes.values()), processes
-        assert session == system["supervisor_pid"]
-
-
-@pytest.mark.timeout(240)
-def test_an_attached_system_serves_though_its_reader_left(environment: dict[str, str]) -> None:
+def up_without_reader(
+    environment: dict[str, str], *options: str, merged: bool = True
+) -> subprocess.Popen[bytes]:
+    """`orchgpu up | head -c 1`. `merged`: its standard error too has that reader."""
     read, write = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-m", "orchgpu", "up"],
+        [sys.executable, "-m", "orchgpu", "up", *options],
         env=environment,
         cwd="/",
         stdout=write,
-        stderr=write,
+        stderr=write if merged else subprocess.DEVNULL,
     )
     os.close(write)
     assert os.read(read, 1)
     os.close(read)
-    system = Path(environment["ORCHGPU_HOME"]) / "system.json"
-    until("the system", system.exists)
+    return process
+
+
+def running_system(environment: dict[str, str]) -> dict[str, Any]:
+    record = (Path(environment["ORCHGPU_HOME"]) / "system.json").read_text()
+    return dict(json.loads(record))
+
+
+def detached_without_reader(environment: dict[str, str], *, merged: bool) -> dict[str, Any]:
+    """A detached system stays when its reader leaves; its record, after `orchgpu down`."""
+    status = up_without_reader(environment, "--detach", merged=merged).wait(DEMO_WITHIN_S)
+    processes = shown_processes(environment)
+    system = running_system(environment)
+    session = os.getsid(system["supervisor_pid"])
+    assert orchgpu(environment, "down")[0] == 0
+    assert status == 0
+    assert all(process["healthy"] for process in processes.values()), processes
+    assert session == system["supervisor_pid"]
+    return system
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("merged", [False, True], ids=["stdout", "stdout and stderr"])
+def test_readers_that_leave_take_no_detached_system_down(
+    environment: dict[str, str], *, merged: bool
+) -> None:
+    """Several times, since a race might decide."""
+    for _ in range(5):
+        detached_without_reader(environment, merged=merged)
+
+
+@pytest.mark.timeout(240)
+def test_a_system_serves_though_its_reader_left_and_the_next_has_its_ports(
+    environment: dict[str, str],
+) -> None:
+    """The first is detached, the second attached."""
+    before = detached_without_reader(environment, merged=True)
+    process = up_without_reader(environment)
+    until("the system", (Path(environment["ORCHGPU_HOME"]) / "system.json").exists)
     assert all(p["healthy"] for p in shown_processes(environment).values())
+    after = running_system(environment)
+    endpoints = ("endpoint", "scheduler", "scheduler_http", "console")
+    assert [after[name] for name in endpoints] == [before[name] for name in endpoints]
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
     until("everything gone", lambda: not processes_naming(environment["ORCHGPU_HOME"]))

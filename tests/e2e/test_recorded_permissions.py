@@ -108,7 +108,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", f"{ROOT}:{folder / 'hook'}")
         patch.setenv("RECORDED", str(calls))
-        with live_system(folder / "live") as live:
+        with live_system(folder / "live", warm_commands=False) as live:
             live.start_all()
             live.deploy_text("lab", FDL, {"echo.sh": SCRIPT})
             for name in ("good", "fail"):

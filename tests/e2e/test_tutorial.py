@@ -15,6 +15,7 @@ import pytest
 
 from tests import weather
 from tests.pages import ROOT, Command, pattern, perform, shell_in
+from tests.warm_commands import command
 
 
 def test_what_is_shown_leaves_open_only_what_differs() -> None:
@@ -52,7 +53,7 @@ def test_every_command_of_the_tutorial_does_what_it_shows(tmp_path: Path) -> Non
 
     # what runs here needs no profile
     variables = {"AWS_PROFILE": "no-such-profile", **weather.environment()}
-    with shell_in(tmp_path, {"orchgpu": "-m orchgpu"}, **variables) as shell:
+    with shell_in(tmp_path, {"orchgpu": command("orchgpu")}, **variables) as shell:
         perform(ROOT / "docs" / "start/tutorial.md", shell, tmp_path, compared)
 
 
@@ -61,7 +62,7 @@ def test_every_command_of_the_tutorial_does_what_it_shows(tmp_path: Path) -> Non
 def test_every_command_of_a_trial_does_what_it_shows(trial: str, tmp_path: Path) -> None:
     if weather.chosen():
         pytest.skip("the pages show attempts and news of a calm cloud; the tutorial has weather")
-    programs = {"orchgpu": "-m orchgpu", "ssgm": "-m gpu_scheduler.client"}
+    programs = {"orchgpu": command("orchgpu"), "ssgm": command("gpu_scheduler.client")}
     with shell_in(tmp_path, programs) as shell:
         python = tmp_path / "bin" / "python"  # the one that has orchgpu
         python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
