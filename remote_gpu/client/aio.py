@@ -29,6 +29,7 @@ from remote_gpu.client.devices import DEFAULT_CAP_S
 from remote_gpu.client.devices import Devices as BlockingDevices
 from remote_gpu.client.devices import connect as connect_blocking
 from remote_gpu.client.graph import Graph, GraphResult
+from remote_gpu.client.host_data import HostData
 from remote_gpu.client.local import Local as BlockingLocal
 from remote_gpu.wire.connection import DeviceInfo
 from remote_gpu.wire.errors import Refusal, Refused
@@ -92,7 +93,7 @@ class Device:
         """See `remote_gpu.client.Device.buffer`."""
         return Buffer(self, await self.do(lambda device: device.buffer(size)))
 
-    async def data(self, name: str) -> blocking.HostData:
+    async def data(self, name: str) -> HostData:
         """See `remote_gpu.client.Device.data`; its `read` blocks."""
         return await self.do(lambda device: device.data(name))
 

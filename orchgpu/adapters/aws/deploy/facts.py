@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from contract.secrets.reference import SecretReference
 from contract.secrets.stores import description_of, key_of
@@ -173,7 +174,8 @@ def _web_facts(source: str) -> DataFacts:
     """The facts of a source of the web, listed as hosts list it."""
     from remote_gpu.host.data.sources import present_of  # loads aiohttp
 
-    pinned, manifest = asyncio.run(present_of(source))
+    with ThreadPoolExecutor(max_workers=1) as thread:  # a notebook has a loop in this one
+        pinned, manifest = thread.submit(asyncio.run, present_of(source)).result()
     return DataFacts(digest=digest_of(manifest), bytes=manifest.bytes or 0, source=pinned)
 
 
