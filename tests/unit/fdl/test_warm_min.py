@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.fdl.test_host import file, message, record_of
+from tests.unit.fdl.test_plan import wanted
 
 LOADS = "{sequence_search: {database: proteins}}"
 
@@ -27,6 +28,12 @@ def test_without_it_nothing_is_recorded() -> None:
     for keys in ("memory: 1GiB", "memory: 1GiB, warm_min: 0"):
         record = record_of(with_gpu(keys))
         assert (record.floor, record.warm_loads) == (None, ())
+
+
+def test_a_plan_states_what_is_kept() -> None:
+    (function,) = wanted(with_gpu(f"memory: 1GiB, warm_min: 2, warm_loads: {LOADS}"))
+    (notice,) = function.notices
+    assert notice.startswith("fold: hosts keep at least 2 of its workers loaded (sequence_search)")
 
 
 PROGRAM = file("host", more="    host: {warm: true}\n").replace(
