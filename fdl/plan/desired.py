@@ -393,6 +393,12 @@ def _notices(function: Function, place: DeployTarget) -> tuple[str, ...]:
             f" within six hours, and then moves it to {function.queues[1]}; there is no list of"
             " them, no result, no cancel, and no search for lost events"
         )
+    if function.gpu is not None and function.gpu.warm_min:
+        loads = ", ".join(function.gpu.warm_loads) or "what the last job on the same host loaded"
+        text = f"hosts keep at least {function.gpu.warm_min} of its workers loaded ({loads})"
+        found.append(
+            f"{function.name}: {text}, while an orchestrator serves it; see `orchgpu gpus`"
+        )
     return tuple(found)
 
 

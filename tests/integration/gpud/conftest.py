@@ -35,7 +35,7 @@ from tests.lease_overlaps import read_overlaps
 
 SCALE = 0.1  #: session beat 0.5 s, silence 3 s: loaded cores delay a beat by more than a second
 MEMORY_MIB = 1024
-WAIT_S = 60.0
+WAIT_S = 400.0
 #: What the tests of gpud itself need; the others take seconds to load.
 OPERATIONS = ("noop", "burn", "sgemm", "onnx")
 
@@ -101,6 +101,7 @@ class SchedulerSide:
         self.messages: list[tuple[str, dict[str, Any]]] = []  # sessions and cuts, in order
         self.reports: list[dict[str, Any]] = []
         self.warm_limits = WarmLimits()
+        self.floors: tuple[HostFloor, ...] = ()
         self.residents: dict[str, dict[str, Any]] = {}  # warm workers, as the host reported them
         #: The warm workers that it knew at each end: "LEASE STATE" → ids.
         self.known_at_end: dict[str, list[str]] = {}
@@ -127,6 +128,7 @@ class SchedulerSide:
             installs = sorted(self.installs.values(), key=lambda one: one.fence)
             answer = {"epoch": 1, "installs": [encode(one) for one in installs]}
             answer["warm"] = encode(self.warm_limits)
+            answer["floors"] = encode(self.floors)
             self.residents = {}
             self._apply_residents(request)
             self.hellos.put(request)
@@ -176,6 +178,7 @@ class SchedulerSide:
         self._push({"push": "warm_limits", "limits": encode(limits)})
 
     def keep_warm(self, *floors: HostFloor) -> None:
+        self.floors = floors
         self._push({"push": "keep_warm", "floors": encode(floors)})
 
     def states(self, lease: str) -> list[tuple[str, str | None]]:

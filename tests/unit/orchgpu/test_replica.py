@@ -186,6 +186,27 @@ def test_a_throttled_function_pauses_leases_ahead_at_the_scheduler() -> None:
     played(story)
 
 
+def test_floors_are_declared_again_to_a_new_scheduler_and_end_with_their_function() -> None:
+    async def story(bench: Bench) -> None:
+        request = Request(memory_mib=100, workload="w", tenant="lab")
+        kept = replace(FUNCTION, request=request, warm_min=2)
+        bench.registry.deployed = {kept.name: kept}
+        poll_s = 2 * Budget().registry_poll_s
+        await bench.replica.start()
+        await asyncio.sleep(poll_s)
+        assert bench.scheduler.machine.state.floors.wanted() == {("lab", "w"): kept.floor}
+        bench.scheduler.kill()
+        bench.scheduler.start()
+        await asyncio.sleep(poll_s)
+        assert bench.scheduler.machine.state.floors.wanted() == {("lab", "w"): kept.floor}
+        bench.registry.deployed = {}
+        await asyncio.sleep(2 * poll_s)
+        assert bench.scheduler.machine.state.floors.wanted() == {}
+        await bench.replica.drain()
+
+    played(story)
+
+
 def test_the_limit_of_an_account_is_read_again_a_minute_after_a_failure() -> None:
     async def story() -> None:
         faults = Faults(rate=1.0)
