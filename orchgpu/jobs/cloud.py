@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 from contract.claim import Claim
 from contract.keys import claim_key, job_id, progress_key, report_key, result_key
-from contract.parameters import SET
+from contract.parameters import ENDPOINT, SET
 from contract.progress import Progress
 from contract.result import Report, Result
 from corekit.aio.newer import known
@@ -288,15 +288,19 @@ class JobCloud:
             head = _existing(lambda: self.services.head_object(bucket, key))
         return head if head.metadata == _origin(to, file, parameters) else None
 
-    def submit_once(self, function: Function, file: Path, *, source: str = "") -> Submitted:
+    def submit_once(
+        self, function: Function, file: Path, *, source: str = "", opens: bool = False
+    ) -> Submitted:
         """Upload an input unless it is there; a repeated call returns the same job.
 
-        `source`: the object that it was copied from, by which `submitted_from` knows it.
+        `source`: the object that it was copied from, by which `submitted_from` knows it; `opens`:
+        the job answers calls, as an endpoint.
         Raises CONFLICT where another content is there, which stays; INVALID as `submit` does.
         """
         self.check(function, file)
         bucket, key = function.input_bucket, input_key(function, file)
         origin = {**_origin(function, file), **({_SOURCE: _hash(source)} if source else {})}
+        origin |= {ENDPOINT: "1"} if opens else {}
         try:
             version = self.services.upload(file, bucket, key, origin, once=True)
         except AppError as error:

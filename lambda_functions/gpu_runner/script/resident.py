@@ -16,7 +16,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 #: What it is to do: a job, which ends it when it raises; of an endpoint, to load, or a call.
 Task: TypeAlias = Literal["job", "load", "call"]
@@ -62,14 +62,14 @@ class Resident:
             return False
         return None if read else False
 
-    def _message(self) -> dict[str, object] | None:
+    def _message(self) -> dict[str, Any] | None:
         """Take one message, and pass a part on; None: the next one is not whole yet."""
         line, found, rest = self._unread.partition(b"\n")
         if len(line) > _ANSWER_BYTES_MAX:
             raise ValueError("no line")
         if not found:
             return None
-        message: dict[str, object] = json.loads(line)
+        message: dict[str, Any] = json.loads(line)
         size = message.get("part", 0)
         if not isinstance(size, int) or not 0 <= size <= PART_BYTES_MAX:
             raise ValueError("not the size of a part")
