@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     "--call",
     "calls",
     is_flag=True,
-    help="Call the function's endpoint: print the answer as it comes. It is no job, and not stored.",
+    help="Call the function's endpoint and print the answer as it comes; nothing is stored.",
 )
 @click.option("--wait", metavar="DURATION", help="Stop waiting after this, as in 90s or 5m.")
 @click.option(
@@ -97,10 +97,11 @@ def command(
     async def invoked(source: Path) -> int:
         async with connected(there, access.current_key) as client:
             if calls:
-                return await _called(client, source, asked, within_s)
+                return await _called(client, content, asked, within_s)
             return await _invoked(client, source, asked, within_s)
 
     with _file(file) as source:
+        content = source.read_bytes() if calls else b""
         return asyncio.run(invoked(source))
 
 
@@ -144,10 +145,10 @@ async def _invoked(client: HttpClient, source: Path, asked: _Asked, within_s: fl
     return 0 if job.state == "SUCCEEDED" else ending_status([job.reason or ""])
 
 
-async def _called(client: HttpClient, source: Path, asked: _Asked, within_s: float | None) -> int:
+async def _called(client: HttpClient, content: bytes, asked: _Asked, within_s: float | None) -> int:
     try:
         async with asyncio.timeout(within_s):
-            async for piece in client.call(asked.function, source.read_bytes(), asked.name):
+            async for piece in client.call(asked.function, content, asked.name):
                 sys.stdout.buffer.write(piece)
                 sys.stdout.buffer.flush()
     except TimeoutError:
