@@ -97,6 +97,7 @@ def _raised(program: Program, folder: str, calls: socket.socket) -> bool:
     try:
         program.call(Work.of(os.environ), send)
     except Exception as error:
+        sys.stdout.flush()  # what it printed was before
         sys.stderr.write(traceback_of(error, folder))
         return True
     return False
