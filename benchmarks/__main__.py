@@ -29,6 +29,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "release_latency": ("--jobs", "10", "--published-jobs", "2"),
     "hardless": ("--scale", "1", "--minutes", "0.25,1.5,0.25", "--plot", "docs/pictures"),
     "kaas": ("--seconds", "20"),
+    "endpoint": (),
     "console": (),
     "top": (),
     "history": (),

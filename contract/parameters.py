@@ -12,6 +12,8 @@ import json
 import re
 from collections.abc import Mapping
 
+#: The entry of an input that opens an endpoint: its job answers calls.
+ENDPOINT = "orchgpu-endpoint"
 SET = "orchgpu-set"
 #: Of the entry, as JSON.
 SET_BYTES_MAX = 1536
@@ -43,7 +45,7 @@ def seen_by_jobs(metadata: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in metadata.items()
-        if name == SET or not name.startswith("orchgpu-")
+        if name in (SET, ENDPOINT) or not name.startswith("orchgpu-")
     }
 
 
@@ -67,7 +69,7 @@ def parameters_in(metadata: Mapping[str, str]) -> dict[str, str]:
 def variables_in(metadata: Mapping[str, str]) -> dict[str, str]:
     """The variables of the user's code. Raises ValueError as `parameters_in` does."""
     found = {f"{PREFIX}{name}": value for name, value in parameters_in(metadata).items()}
-    others = {name: value for name, value in metadata.items() if name != SET}
+    others = {name: value for name, value in metadata.items() if name not in (SET, ENDPOINT)}
     return found | ({METADATA: json.dumps(others, sort_keys=True)} if others else {})
 
 

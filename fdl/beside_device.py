@@ -35,6 +35,15 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """The `endpoint:` block: the calls that a kept process answers."""
+
+    enabled: bool = True
+    idle_s: float = 60.0  #: it ends after this long without a call
+    call_s: float = 60.0  #: the longest that one call may take
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredData:
     """One entry of `data:`."""
 

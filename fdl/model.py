@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from contract.secrets.reference import SecretReference
 from corekit.errors import AppError, invalid
 from corekit.units import MemorySize
-from fdl.beside_device import DeclaredData, Host
+from fdl.beside_device import DeclaredData, Endpoint, Host
 from fdl.notified import Notified
 from fdl.scheduled import Scheduled
 from fdl.text.nodes import Location, Source, as_written, parent
@@ -274,6 +274,7 @@ class Function:
     function: Lambda
     execution: str = "lambda"  #: lambda, host, or auto: each attempt where it fits
     host: Host = field(default_factory=Host)
+    endpoint: Endpoint | None = None  #: None = it takes no calls
     iam: Iam = field(default_factory=Iam)
     gpu: Gpu | None = None
     job: Job | None = None

@@ -55,6 +55,7 @@ def function(
     schedule: object = None,
     execution: str | None = None,
     host: Mapping[str, object] | None = None,
+    endpoint: bool | Mapping[str, object] | None = None,
     load: Callable[[], object] | None = None,
     **settings: object,
 ) -> Callable[[F], F]:
@@ -71,10 +72,11 @@ def function(
     values, which are read when a run starts (`{"TOKEN": "ssm:/search/token"}`); `data`: data sets
     with their sources, near the device (`{"weights": "s3://models/llm"}`); `schedule`: times at
     which it runs, as `"0 3 * * 1"`; `execution`, `host`: where it runs, in `"lambda"`, on the
-    `"host"` of its device or `"auto"`, and the terms there (`{"network": True}`); `settings`:
-    further keys of `lambda:`, such as `memory` and `timeout`. Every key and its values are those of
-    a definition file, and are checked by the deploy. Raises TypeError for `values` without
-    `output`.
+    `"host"` of its device or `"auto"`, and the terms there (`{"network": True}`); `endpoint`:
+    whether programs call it over HTTP, in a process that stays; the handler may then `yield` its
+    answer in parts; `settings`: further keys of `lambda:`, such as `memory` and `timeout`. Every
+    key and its values are those of a definition file, and are checked by the deploy. Raises
+    TypeError for `values` without `output`.
     """
     if values and not output:
         raise TypeError("values=True needs an output: it is where the returned value is stored")
@@ -95,6 +97,7 @@ def function(
         "schedule": schedule,
         "execution": execution,
         "host": dict(host) if host is not None else None,
+        "endpoint": dict(endpoint) if isinstance(endpoint, Mapping) else endpoint,
     }
 
     def declare(decorated: F) -> F:

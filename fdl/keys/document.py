@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from corekit.values import replace
 from fdl.keys.data import DATA
-from fdl.keys.host import EXECUTION, HOST, LAMBDA_LIMITS, check_place
+from fdl.keys.host import ENDPOINT, EXECUTION, HOST, LAMBDA_LIMITS, check_place
 from fdl.keys.jobs import GPU, JOB
 from fdl.keys.notify import NOTIFY
 from fdl.keys.oscar import OSCAR_SERVICE
@@ -74,6 +74,12 @@ ELEMENT = Block(
         "host": Key(
             reader=HOST,
             about="The run on a host. It takes no layers, and has Lambda's other limits neither.",
+        ),
+        "endpoint": Key(
+            reader=ENDPOINT,
+            about="Whether programs may call the function over HTTP: its process and its device"
+            " stay for further calls.",
+            default="false",
         ),
         "secrets": Key(
             reader=Secrets(),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fdl.beside_device import Host
+from fdl.beside_device import Endpoint, Host
 from fdl.model import LAMBDA_MEMORY_MIB_MAX, LAMBDA_TIMEOUT_S_MAX, Function
-from fdl.schema.scalars import Choice, Flag, Text
+from fdl.schema.scalars import Choice, Duration, Flag, Text
 from fdl.schema.schema import Block, Key, ListOf, Reading, Schema
 from fdl.text.nodes import Mapping, Node
 from gpu_scheduler.floors import floor_problem
@@ -48,6 +48,22 @@ HOST = Block(
     },
 )
 
+ENDPOINT = Block(
+    into=Endpoint,
+    short="enabled",
+    keys={
+        "enabled": Key(reader=Flag(), about="Whether calls are answered."),
+        "idle_s": Key(
+            reader=Duration(low_s=1.0, high_s=3600.0),
+            about="The process and its device are given up after this long without a call.",
+        ),
+        "call_s": Key(
+            reader=Duration(low_s=0.1, high_s=900.0),
+            about="A call that takes longer is ended, with its process.",
+        ),
+    },
+)
+
 #: JSON Schema of what Lambda alone has less of.
 LAMBDA_LIMITS: Schema = {
     "if": {"properties": {"execution": {"const": "lambda"}}},
@@ -73,6 +89,9 @@ def check_place(function: Function, node: Node, reading: Reading) -> None:
         message = "warm keeps the process of a handler: write `execution: host` and `handler:`"
         reading.fault(node, f"{function.path}.host.warm", message)
     _check_warm_min(function, node, reading)
+    if function.endpoint is not None and function.endpoint.enabled:
+        for why in endpoint_faults(function):
+            reading.fault(node, f"{function.path}.endpoint", why)
     for key, message in place_faults(function):
         if key == "execution":
             reading.fault(place or node, f"{function.path}.{key}", message)
@@ -101,6 +120,16 @@ def _check_warm_min(function: Function, node: Node, reading: Reading) -> None:
         entry = block.entry("warm_min") if isinstance(block, Mapping) else None
         at = block or node if entry is None else entry.value
         reading.fault(at, f"{function.path}.gpu.warm_min", f"warm_min {why}")
+
+
+def endpoint_faults(function: Function) -> Iterator[str]:
+    """Why a function cannot answer calls, a sentence each."""
+    if function.execution != "host" or not function.function.handler:
+        yield "calls are answered by the process of a handler: write `execution: host`, `handler:`"
+    if not function.queued or function.group is not None:
+        yield "an endpoint is opened by a job of its function alone: leave out `job: none`, `group`"
+    if function.gpu is not None and function.gpu.slo is not None:
+        yield "an endpoint has no length that could be promised: leave out `slo`"
 
 
 def place_faults(function: Function) -> Iterator[tuple[str, str]]:

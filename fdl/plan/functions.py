@@ -55,6 +55,9 @@ def variables_of(function: Function, account: str = ANY_ACCOUNT) -> dict[str, st
         variables["ORCHGPU_ADVANCE_S"] = str(ahead_s)
     if function.queued and (checkpoint_s := (function.job or Job()).checkpoint_s):
         variables["ORCHGPU_CHECKPOINT_S"] = str(checkpoint_s)
+    if (calls := function.endpoint) and calls.enabled:
+        variables["ORCHGPU_ENDPOINT_IDLE_S"] = str(calls.idle_s)
+        variables["ORCHGPU_ENDPOINT_CALL_S"] = str(calls.call_s)
     variables["ORCHGPU_LOG_LEVEL"] = declared.log_level
     variables["ORCHGPU_ACCOUNT"] = account
     if owners := owners_of(function):
@@ -171,7 +174,9 @@ def host_of(function: Function, place: DeployTarget, code: Code, facts: Facts) -
         "network": function.host.network,
         "image": function.host.image or "",
         "command": list(function.host.command),
-        **({"warm": True} if function.host.warm else {}),  # others keep their revision
+        # others keep their revision
+        **({"warm": True} if function.host.warm else {}),
+        **({"call_s": calls.call_s} if (calls := function.endpoint) and calls.enabled else {}),
     }
     return {"execution": function.execution, "host": run}
 

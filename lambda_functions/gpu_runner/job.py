@@ -12,13 +12,13 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
 from contract.envelope import Job
 from contract.keys import OUTPUT_JOB, StagingKey
-from contract.parameters import variables_in
+from contract.parameters import ENDPOINT, variables_in
 from contract.record import JsonObject
 from contract.result import OutputFile, Report, Result
 from contract.states import JobState, Reason
@@ -35,7 +35,7 @@ from lambda_functions.gpu_runner.keeping import Keeping
 from lambda_functions.gpu_runner.limits import TimeLimits
 from lambda_functions.gpu_runner.provenance import Collected
 from lambda_functions.gpu_runner.sandbox import Workspace, input_name
-from lambda_functions.gpu_runner.script import container, environment, steps
+from lambda_functions.gpu_runner.script import container, endpoint, environment, steps
 from lambda_functions.gpu_runner.script.process import Ending
 from lambda_functions.gpu_runner.secrets.values import Secrets, SecretValues
 from lambda_functions.gpu_runner.settings import Settings
@@ -240,13 +240,19 @@ def _succeed_with(attempt: Attempt, secrets: Secrets) -> Answer:
             held.check()  # raises the reason of the loss, by which a script may have failed
         steps.check_outcome(outcome, attempt.limits, run.step)
         held.check()
-        document = read_document(place_in(attempt.workspace.root), secrets.masker.text)
+        document = _document(attempt, run, secrets)
         files = _upload(attempt, run, document)
         held.check()
     stands = commit.commit(attempt.s3, job, _result(attempt, run, files, document, secrets))
     held.outcome = "DONE"
     keeping.succeeded()
     return {"status": "succeeded" if stands else "lost", "files": len(files)}
+
+
+def _document(attempt: Attempt, run: steps.Run, secrets: Secrets) -> JsonObject | None:
+    if run.calls is not None:
+        return {"calls": run.calls}
+    return read_document(place_in(attempt.workspace.root), secrets.masker.text)
 
 
 def _result(
@@ -396,12 +402,26 @@ def _run_steps(
             }
         of_session |= attempt.collected.variables
         layers = (of_session | kept, of_client)
-        signals = attempt.claim.signals
+        limits, signals = attempt.limits, attempt.claim.signals
+        if ENDPOINT in (job.metadata or {}):
+            return endpoint.opened(attempt.settings.endpoint, limits, signals).serve(
+                first,
+                lambda item, task, end_s, on_part: steps.run_step(
+                    item,
+                    replace(limits, script_s=end_s),
+                    attempt.given,
+                    secrets,
+                    *layers,
+                    signals=signals,
+                    task=task,
+                    on_part=on_part,
+                ),
+            )
         return steps.run_all(
             chain,
             first,
             lambda item: steps.run_step(
-                item, attempt.limits, attempt.given, secrets, *layers, signals=signals
+                item, limits, attempt.given, secrets, *layers, signals=signals
             ),
         )
 

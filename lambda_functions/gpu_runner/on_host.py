@@ -1,11 +1,12 @@
 """The runner on the host of its device: `python -m lambda_functions.gpu_runner.on_host`.
 
     {"event": "…", "environment": {…}, "confine": […], "request": "…", "function": "f",
-     "memory_mib": 512, "ends_at_s": 1234.5, "container": 5, "warm": 6}
+     "memory_mib": 512, "ends_at_s": 1234.5, "container": 5, "warm": 6, "calls": 7}
 
 It reads this order on its standard input, makes the environment that Lambda would make, and calls
 the same `handler.handle`. `ends_at_s` is on this machine's monotonic clock; `container`, for a
-function that is an image's command, is the descriptor of the host's socket (`script.container`).
+function that is an image's command, is the descriptor of the host's socket (`script.container`);
+`calls`, for an endpoint, that of the socket which brings its callers (`script.endpoint`).
 
 `warm` is the descriptor of a socket to a host that keeps this process for the next job. After an
 event whose code succeeded and stays (`script.resident`), the runner sends {"idle": {"loading_s":
@@ -26,7 +27,7 @@ import traceback
 from collections.abc import Mapping
 from typing import IO, Any
 
-from lambda_functions.gpu_runner.script import confined, container
+from lambda_functions.gpu_runner.script import confined, container, endpoint
 from lambda_functions.gpu_runner.script.resident import KEPT
 
 _RAISED, _NO_ORDER = 1, 2
@@ -54,6 +55,8 @@ def main() -> int:
         confined.COMMAND[:] = order["confine"]
         if "container" in order:
             container.use(int(order["container"]))
+        if "calls" in order:
+            endpoint.use(int(order["calls"]))
         host = _socket_of(int(order["warm"])) if "warm" in order else None
         os.environ["AWS_LAMBDA_FUNCTION_NAME"] = str(order["function"])
         os.environ["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"] = str(order["memory_mib"])

@@ -11,6 +11,7 @@ from typing import TypeVar
 from contract.record import JsonObject
 from contract.secrets.reference import VARIABLE
 from lambda_functions.gpu_runner.errors import RunnerError
+from lambda_functions.gpu_runner.script.endpoint import Terms
 from lambda_functions.gpu_runner.script.environment import IMPORT_ROOT
 from lambda_functions.gpu_runner.script.steps import Step, read_steps
 from lambda_functions.gpu_runner.secrets.values import References
@@ -39,6 +40,7 @@ class Settings:
     secrets: References = field(default_factory=dict)  #: step → variable → reference
     #: Descriptor of the host's socket, where the function is an image's command.
     container: int = -1
+    endpoint: Terms | None = None  #: None: the function takes no calls
     account: str = ""  #: owner of the buckets; "" = deployed by an older version
     owners: Mapping[str, str] = field(default_factory=dict)  #: bucket → another account
 
@@ -81,9 +83,15 @@ def read_settings(environ: Mapping[str, str], container: int = -1) -> Settings:
         group=_group(root, environ.get("ORCHGPU_STEPS")),
         secrets=_secrets(environ),
         container=container,
+        endpoint=_endpoint(environ),
         account=environ.get("ORCHGPU_ACCOUNT") or "",
         owners=_json(environ, "ORCHGPU_BUCKET_OWNERS", dict),
     )
+
+
+def _endpoint(environ: Mapping[str, str]) -> Terms | None:
+    idle_s, call_s = (_seconds(environ, f"ORCHGPU_ENDPOINT_{n}_S") for n in ("IDLE", "CALL"))
+    return Terms(idle_s=idle_s, call_s=call_s) if idle_s else None
 
 
 def _group(root: Path, name: str | None) -> tuple[Step, ...]:

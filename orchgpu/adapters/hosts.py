@@ -66,8 +66,13 @@ class GatewayRuns:
             with errors_as_refusals(f"gateway {host.gateway} of {host.host}"):
                 return _order(access, order, self._answer_s)
         except Refused as refused:
-            code = _CODES.get(refused.code, ErrorCode.INVALID)
-            raise AppError(code, f"host {host.host}: {refused}") from None
+            raise refusal(host.host, refused) from None
+
+
+def refusal(host: str, refused: Refused) -> AppError:
+    """A gateway's refusal as our error."""
+    code = _CODES.get(refused.code, ErrorCode.INVALID)
+    return AppError(code, f"host {host}: {refused}")
 
 
 def _order(access: Access, order: RunOrder, answer_s: float) -> bool:

@@ -38,6 +38,7 @@ class HostRun(Value):
     image: str = ""  #: OCI image by digest; "" = the script of the package
     command: tuple[str, ...] = ()
     warm: bool = False  #: its process may stay for the next job
+    call_s: float = 0.0  #: it is an endpoint, whose calls take this long at most; 0 = it is none
 
 
 class Function(Value):

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 from contract.claim import Claim
 from contract.keys import claim_key, job_id, progress_key, report_key, result_key
-from contract.parameters import SET
+from contract.parameters import ENDPOINT, SET
 from contract.progress import Progress
 from contract.result import Report, Result
 from corekit.aio.newer import known
@@ -289,17 +289,25 @@ class JobCloud:
         return head if head.metadata == _origin(to, file, parameters) else None
 
     def submit_once(
-        self, function: Function, file: Path, *, source: str = "", parameters: str = ""
+        self,
+        function: Function,
+        file: Path,
+        *,
+        source: str = "",
+        parameters: str = "",
+        opens: bool = False,
     ) -> Submitted:
         """Upload an input unless it is there; a repeated call returns the same job.
 
-        `source`: the object that it was copied from, by which `submitted_from` knows it.
+        `source`: the object that it was copied from, by which `submitted_from` knows it; `opens`:
+        the job answers calls, as an endpoint.
         Raises CONFLICT where an input that differs is there, which stays; INVALID as `submit` does.
         """
         self.check(function, file)
         bucket, key = function.input_bucket, input_key(function, file)
         copied = {_SOURCE: _hash(source)} if source else {}
         origin = {**_origin(function, file, parameters), **copied}
+        origin |= {ENDPOINT: "1"} if opens else {}
         try:
             version = self.services.upload(file, bucket, key, origin, once=True)
         except AppError as error:

@@ -24,9 +24,11 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.net.addresses import is_loopback, parse_address
 from gpu_scheduler.core.admission.rates import Rates
+from orchgpu.adapters.calls import Lines
 from orchgpu.jobs.live.feed import Feed
 from orchgpu.jobs.waiting import Explanations
 from orchgpu.replica.startup import StartupRetry, Stopped
+from orchgpu.web.api.endpoints import Endpoints
 from orchgpu.web.api.state import ApiState
 from orchgpu.web.console import Console, ConsoleMetrics, ConsoleSettings
 from orchgpu.web.doors import CloudDoor, SchedulerDoor
@@ -84,7 +86,7 @@ async def running(
         budget=scheduler.budget,
         connected=False,  # a scheduler that is away is shown as that, and found again
     )
-    async with Nursery("orchgpu-web") as nursery, feed, CloudDoor() as cloud:
+    async with Nursery("orchgpu-web") as nursery, feed, CloudDoor() as cloud, Lines() as lines:
         console = Console(
             settings=settings,
             has_keys=has_keys,
@@ -94,6 +96,8 @@ async def running(
             streams=streams,
             logins=Rates(),
             api=ApiState(),
+            lines=lines,
+            endpoints=Endpoints(clock),
             metrics=ConsoleMetrics(picture, sessions, streams),
             scheduler=scheduler,
             cloud=cloud,

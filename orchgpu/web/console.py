@@ -16,9 +16,11 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.metrics import family, single
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.core.admission.rates import Rates
+from orchgpu.adapters.calls import Lines
 from orchgpu.core.runs.facts import Facts
 from orchgpu.jobs.live.feed import Feed
 from orchgpu.jobs.waiting import Explanations
+from orchgpu.web.api.endpoints import Endpoints
 from orchgpu.web.api.state import ApiState
 from orchgpu.web.doors import CloudDoor, SchedulerDoor
 from orchgpu.web.http.live import LiveChanges
@@ -100,6 +102,8 @@ class Console:
     live: LiveChanges
     logins: Rates
     api: ApiState
+    endpoints: Endpoints
+    lines: Lines  #: to the runs of endpoints
     metrics: ConsoleMetrics
     scheduler: SchedulerDoor
     cloud: CloudDoor

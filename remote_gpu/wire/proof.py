@@ -9,9 +9,9 @@ A session whose client sends `waits` with its hello gets `waiting` once and then
 the welcome, while the shares of its lease are not free.
 
 The transcript holds every field of the hello, both nonces and the authority, so a proof is valid
-for one lease, fence, host, session and connection only. A session and an order to run prove with
-the lease's secret; a lane or relay with a key derived from it for that session, so a user's program
-never has the secret, and cannot order a run.
+for one lease, fence, host, session and connection only. A session, an order to run and a caller of
+an endpoint prove with the lease's secret; a lane or relay with a key derived from it for that
+session, so a user's program never has the secret, and can neither order nor call a run.
 
 With an authority (a certificate in PEM; "" = none) the connection continues in TLS, and both sides
 also prove that they are the two ends of the same TLS connection:
@@ -50,6 +50,11 @@ class ConnectionRole(StrEnum):
     LANE = "lane"  #: carries work
     RELAY = "door"  #: carries the bytes of another middleware's client
     RUN = "run"  #: orders the run of its function on this host
+    CALLS = "calls"  #: calls that run, which is an endpoint (`remote_gpu.wire.calls`)
+
+
+#: These prove with the secret itself.
+_WITH_SECRET = (ConnectionRole.SESSION, ConnectionRole.RUN, ConnectionRole.CALLS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +152,7 @@ class Proving:
     def __init__(self, secret: bytes, hello: Hello, nonce: str, authority: str = "") -> None:
         """`nonce`: fresh and random, against replays."""
         key = secret
-        if hello.role not in (ConnectionRole.SESSION, ConnectionRole.RUN):
+        if hello.role not in _WITH_SECRET:
             key = lane_key(secret, hello.lease, hello.fence, hello.host, hello.session)
         self.hello = hello
         self._expected = client_proof(key, hello, nonce, authority)

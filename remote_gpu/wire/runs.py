@@ -56,6 +56,7 @@ class RunOrder:
     image: str = ""  #: OCI image, by digest, in which the user's command runs; "" = the script
     command: tuple[str, ...] = ()  #: in the image; empty = the image's own
     warm: bool = False  #: whether its process may stay for the next order of the same program
+    called: bool = False  #: whether it takes calls (`remote_gpu.wire.calls`)
 
     @property
     def program(self) -> RunOrder:
@@ -102,6 +103,7 @@ class RunOrder:
             image=text_field(run, "image", 1024),
             command=tuple(command),
             warm=run.get("warm") is True,
+            called=run.get("called") is True,
         )
 
 

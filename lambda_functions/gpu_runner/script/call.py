@@ -10,6 +10,7 @@ line: what called it is ours or Python's own.
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import os
 import socket
@@ -17,9 +18,10 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable, Iterable
 
 from contract.values import decode_value, encode_value
-from lambda_functions.gpu_runner.script.resident import STAYS
+from lambda_functions.gpu_runner.script.resident import PART_BYTES_MAX, STAYS
 from lambda_functions.work import Work
 
 
@@ -37,15 +39,17 @@ class Program:
         self._loaded = () if load is None else (load(),)
         self.loading_s = time.monotonic() - began_s
 
-    def call(self, work: Work) -> None:
-        """Call the handler. Raises whatever that raises."""
+    def call(self, work: Work, send: Callable[[bytes], None] | None = None) -> None:
+        """Call the handler; `send` gets the parts that it yields. Raises whatever that raises."""
         if getattr(self._function, "__orchgpu_values__", False):
             given = decode_value(work.input.name, work.input.read_bytes())
             suffix, content = encode_value(self._function(given, *self._loaded))
             (work.output_folder / f"{work.input.stem}{suffix}").write_bytes(content)
             return
         returned = self._function(work, *self._loaded)
-        if returned is not None:
+        if send is not None and inspect.isgenerator(returned):
+            _stream(returned, send)
+        elif returned is not None:
             raise TypeError(
                 f"{self._handler} returned {type(returned).__name__}: results are files in"
                 " output_folder, return nothing"
@@ -73,10 +77,39 @@ def serve(folder: str, handler: str) -> None:
             os.chdir(given["folder"])
             tempfile.tempdir = None  # that of this job is another
             program = program or Program(folder, handler)
-            program.call(Work.of(os.environ))
+            answer: dict[str, object] = {}
+            if given["task"] == "job":
+                program.call(Work.of(os.environ))
+            elif given["task"] == "call" and _raised(program, folder, calls):
+                answer["failed"] = True
             sys.stdout.flush()
             sys.stderr.flush()
-            calls.sendall(json.dumps({"loading_s": program.loading_s}).encode("ascii") + b"\n")
+            answer["loading_s"] = program.loading_s
+            calls.sendall(json.dumps(answer).encode("ascii") + b"\n")
+
+
+def _raised(program: Program, folder: str, calls: socket.socket) -> bool:
+    """Serve a call of an endpoint; True: it raised, which the next call does not notice."""
+
+    def send(part: bytes) -> None:
+        calls.sendall(json.dumps({"part": len(part)}).encode("ascii") + b"\n" + part)
+
+    try:
+        program.call(Work.of(os.environ), send)
+    except Exception as error:
+        sys.stdout.flush()  # what it printed was before
+        sys.stderr.write(traceback_of(error, folder))
+        return True
+    return False
+
+
+def _stream(parts: Iterable[object], send: Callable[[bytes], None]) -> None:
+    for part in parts:
+        if not isinstance(part, bytes | str):
+            raise TypeError(f"a part of an answer is bytes or text, not {type(part).__name__}")
+        content = part.encode() if isinstance(part, str) else part
+        for start in range(0, len(content), PART_BYTES_MAX):
+            send(content[start : start + PART_BYTES_MAX])
 
 
 def traceback_of(error: BaseException, folder: str) -> str:

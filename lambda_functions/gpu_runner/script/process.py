@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -29,7 +29,7 @@ from contract.result import LOG_TAIL_BYTES_MAX
 from contract.states import Reason
 from lambda_functions.gpu_runner.errors import AttemptFailed
 from lambda_functions.gpu_runner.script import confined, reaper
-from lambda_functions.gpu_runner.script.resident import KEPT, STAYS, Resident
+from lambda_functions.gpu_runner.script.resident import KEPT, STAYS, Resident, Task
 from lambda_functions.gpu_runner.secrets.masking import MaskedStream, Masker
 from remote_gpu.forwarder.pidfd import pidfd_open
 
@@ -73,6 +73,7 @@ class Outcome:
     started_s: float  #: wall clock: EStart
     ended_s: float  #: wall clock: EEnd
     log_tail: str
+    answered: bool = False  #: its process stays: the call has returned, or raised
 
     @property
     def good(self) -> bool:
@@ -148,13 +149,16 @@ def run(
     signals: Signals | None = None,
     masker: Masker | None = None,
     stays: bool = False,
+    task: Task = "job",
+    on_part: Callable[[bytes], None] | None = None,
 ) -> Outcome:
     """Run `command` to its end and kill the processes that it leaves behind.
 
     SIGTERM at `deadline_s` (monotonic clock), SIGKILL `grace_s` later; SIGTERM also when the lease
     is preempted, and SIGKILL when the session is lost (`signals`). `masker`: of the values that no
     log may show. `stays`: its process stays for the next call of this command when it has answered
-    this one. Raises AttemptFailed(SCRIPT_ERROR) when it cannot be started.
+    this one; `task`: of such a process; `on_part` gets what a call yields. Raises
+    AttemptFailed(SCRIPT_ERROR) when it cannot be started.
     """
     guard = reaper.guard()
     spared = reaper.children()
@@ -163,7 +167,7 @@ def run(
     kept = False
     try:
         started_s = time.time()
-        begun = _begin(command, variables, folder, stays=stays)
+        begun = _begin(command, variables, folder, stays=stays, task=task, on_part=on_part)
         process = begun.process
         try:
             guard.watch(process.pid)
@@ -189,10 +193,11 @@ def run(
         KEPT.put(begun.resident)
     return Outcome(
         ending=ending,
-        status=0 if kept else process.returncode,
+        status=int(begun.failed) if kept else process.returncode,
         started_s=started_s,
         ended_s=ended_s,
         log_tail=tail.text(),
+        answered=kept,
     )
 
 
@@ -204,6 +209,11 @@ class _Begun:
     output: int
     resident: Resident | None = None
 
+    @property
+    def failed(self) -> bool:
+        """Whether the call of a process that stays has raised."""
+        return self.resident is not None and self.resident.failed
+
     def close(self, spared: frozenset[int]) -> None:
         """Release it; after an exception of the runner, end it first."""
         if self.process.returncode is None:
@@ -214,14 +224,21 @@ class _Begun:
 
 
 def _begin(
-    command: Sequence[str], variables: Mapping[str, str], folder: Path, *, stays: bool
+    command: Sequence[str],
+    variables: Mapping[str, str],
+    folder: Path,
+    *,
+    stays: bool,
+    task: Task,
+    on_part: Callable[[bytes], None] | None,
 ) -> _Begun:
     if not stays:
         process, output = _start(command, variables, folder, subprocess.DEVNULL)
         return _Begun(process=process, output=output)
     resident = KEPT.take(command) or _started_to_stay(command, variables, folder)
+    resident.on_part = on_part
     with contextlib.suppress(OSError):  # it has ended, which its watch finds
-        resident.send(variables, folder)
+        resident.send(variables, folder, task)
     return _Begun(process=resident.process, output=resident.output, resident=resident)
 
 
@@ -297,9 +314,10 @@ class _Watch:
                     poller.unregister(output)  # the script closed it; it may still work
                 if process in ready:
                     return self.ending
-                if resident is not None and calls in ready:
+                answered = resident.answered() if resident and calls in ready else None
+                if answered is not None:
                     poller.unregister(calls)
-                    self.answered = resident.answered() and self.ending is Ending.OWN
+                    self.answered = answered and self.ending is Ending.OWN
                     if self.answered:
                         return self.ending
                 elif signals is not None and signals.lost_fd in ready:

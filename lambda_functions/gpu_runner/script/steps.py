@@ -33,7 +33,7 @@ from lambda_functions.gpu_runner.script.process import (
     run,
     script_error,
 )
-from lambda_functions.gpu_runner.script.resident import KEPT
+from lambda_functions.gpu_runner.script.resident import KEPT, Task
 from lambda_functions.gpu_runner.secrets.values import Secrets
 from lambda_functions.gpu_runner.storage import outputs
 from lambda_functions.gpu_runner.storage.outputs import Destination, Upload, WrittenFile
@@ -124,11 +124,14 @@ class Run:
     uploads: tuple[Upload, ...]  #: complete only if the outcome is good
     unmatched: tuple[str, ...]  #: names of files that no output takes
     step: str  #: the one that ended last; "" for an only step
+    calls: int | None = None  #: that an endpoint answered, which writes no output
 
     @property
     def notes(self) -> list[str]:
         """Unexpected facts about a run that succeeded, one sentence each."""
         count = len(self.unmatched)
+        if self.calls is not None:
+            return []
         if not self.uploads and not count:
             return ["no output was written"]
         if not count:
@@ -194,11 +197,14 @@ def run_step(
     secrets: Secrets,
     *layers: Mapping[str, str],
     signals: Signals | None = None,
+    task: Task = "job",
+    on_part: Callable[[bytes], None] | None = None,
 ) -> Outcome:
     """Run the step of an item in its workspace.
 
     `variables`: the user's, for a step that declares none of its own; `layers` win over them,
-    over the step's secrets and over SCAR's. Raises AttemptFailed(SCRIPT_ERROR) and EnvelopeError.
+    over the step's secrets and over SCAR's; `task`, `on_part`: as of `run`. Raises
+    AttemptFailed(SCRIPT_ERROR) and EnvelopeError.
     """
     declared = item.step.variables
     in_container = item.step.container
@@ -222,6 +228,8 @@ def run_step(
         signals=signals,
         masker=secrets.masker,
         stays=KEPT.wanted and bool(item.step.handler) and not item.step.name,
+        task=task,
+        on_part=on_part,
     )
     if in_container and outcome.ending is Ending.OWN and outcome.status == -signal.SIGKILL:
         return replace(outcome, ending=Ending.MEMORY)

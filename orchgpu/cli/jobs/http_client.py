@@ -127,6 +127,17 @@ class HttpClient:
             async for piece in answer.content.iter_chunked(_PIECE_BYTES):
                 yield piece
 
+    async def call(self, function: str, content: bytes, name: str) -> AsyncIterator[bytes]:
+        """The answer of an endpoint to one call, in pieces as they come; never repeated."""
+        path = f"/v1/functions/{quote(function, safe='')}/calls"
+        headers = {"Content-Type": "application/octet-stream"}
+        # a call answers when it is ready: its server ends what takes too long
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=SILENCE_S)
+        sent: dict[str, Any] = {"params": {"name": name} if name else {}, "headers": headers}
+        async with self._asked("POST", path, data=content, timeout=timeout, **sent) as answer:
+            async for piece in answer.content.iter_any():
+                yield piece
+
     @asynccontextmanager
     async def _asked(
         self, method: str, path: str, **options: Any

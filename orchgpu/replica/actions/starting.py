@@ -142,6 +142,7 @@ def order_of(action: do.OrderRun, host: HostRun, credentials: Credentials) -> Ru
         image=host.image,
         command=host.command,
         warm=host.warm,
+        called=host.call_s > 0,
     )
 
 

@@ -19,7 +19,7 @@ _STATUS = {
     "413": "the body is too large (invalid)",
     "422": "too large, or no device could ever do it (impossible)",
     "429": "a limit is reached; Retry-After has the pause (exhausted)",
-    "500": "internal error (internal)",
+    "500": "internal error, or the code of a call failed (internal)",
     "503": "try again in a moment (unavailable)",
     "504": "no answer in time; it may have happened (timeout)",
 }
@@ -36,6 +36,7 @@ def openapi(version: str) -> Schema:
         "info": {"title": "orchgpu", "version": version, "description": _DESCRIPTION},
         "paths": {
             "/v1/functions/{function}/jobs": {"parameters": [_FUNCTION], "post": _submit()},
+            "/v1/functions/{function}/calls": {"parameters": [_FUNCTION], "post": _call()},
             "/v1/jobs": {"get": _list()},
             "/v1/jobs/{job}": {"parameters": [_JOB], "get": _one(), "delete": _cancel()},
             "/v1/jobs/{job}/events": {"parameters": [_JOB], "get": _events()},
@@ -110,6 +111,23 @@ def _submit() -> Schema:
             _parameter("header", "Idempotency-Key", key, text),
         ],
         "requestBody": {"required": True, "content": content},
+    }
+
+
+def _call() -> Schema:
+    binary = {"schema": {"type": "string", "format": "binary"}}
+    name = "name of the input; the function reads its ending"
+    wait = "seconds to wait for the endpoint and for a turn, before the call is made"
+    described = _operation("call_function", "Call an endpoint; its answer is the body.", "Job")
+    content = {"application/octet-stream": binary, "*/*": binary}
+    described["responses"]["200"] = {"description": "the answer, as it comes", "content": content}
+    return {
+        **described,
+        "parameters": [
+            _parameter("query", "wait", {**_SECONDS, "default": WAIT_S_MAX}, wait),
+            _parameter("query", "name", {**_TEXT, "pattern": r"^[^/\\]+$"}, name),
+        ],
+        "requestBody": {"required": True, "content": {"application/octet-stream": binary}},
     }
 
 

@@ -69,7 +69,7 @@ async def _submit(request: web.Request, visit: Visit, wait_s: float) -> web.Resp
     name = request.match_info["function"]
     _require_plain_key(request)
     api = visit.console.api
-    function = await visit.ask_cloud(lambda cloud: _function(cloud, visit, name))
+    function = await visit.ask_cloud(lambda cloud: submittable(cloud, visit, name))
     with api.inputs.one(visit.session.party):
         submitted = await _stored(request, visit, function, await _given(request, name))
     api.note(submitted)
@@ -79,12 +79,18 @@ async def _submit(request: web.Request, visit: Visit, wait_s: float) -> web.Resp
     return answered(over or job, 202 if over is None else 200, headers)
 
 
-def _function(cloud: JobCloud, visit: Visit, name: str) -> Function:
+def require_upload(visit: Visit, function: Function) -> None:
+    """Raise DENIED, or NOT_FOUND, unless the caller may upload to the function."""
+    visit.viewer.require(KeyRole.REQUESTER, "a job")
+    visit.viewer.require_function(function)
+    visit.viewer.require_its_jobs(function)
+
+
+def submittable(cloud: JobCloud, visit: Visit, name: str) -> Function:
     """The function, to which the caller may upload. Raises DENIED, NOT_FOUND, INVALID."""
     visit.viewer.require(KeyRole.REQUESTER, "a job")
     function = cloud.function(name)
-    visit.viewer.require_function(function)
-    visit.viewer.require_its_jobs(function)
+    require_upload(visit, function)
     workflow = workflow_of(cloud, name)
     if workflow is not None:
         text = f"{name} is a step of workflow {workflow.name}, whose inputs start runs: "

@@ -18,6 +18,7 @@ from corekit.aio.http_server import listening
 from corekit.decode import encode_json
 from corekit.values import Value
 from gpu_scheduler.daemon.build import BUILD
+from orchgpu.web.api import calls as api_calls
 from orchgpu.web.api import jobs as api_jobs
 from orchgpu.web.api import outputs as api_outputs
 from orchgpu.web.api import submitting
@@ -90,7 +91,7 @@ def asset_answer(request: web.Request, asset: Asset | None) -> web.Response:
 
 #: The routes of the page's own API, by subject, and those of the API for programs.
 MODULES = (session, views, queue, jobs, letters, functions, runs, activity, settings)
-API_MODULES = (submitting, api_jobs, api_outputs)
+API_MODULES = (submitting, api_calls, api_jobs, api_outputs)
 
 
 def application(console: Console) -> web.Application:

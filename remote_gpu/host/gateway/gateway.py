@@ -19,12 +19,14 @@ from corekit.ids import HostId, LeaseId
 from gpu_scheduler.model import EndReason
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.client.transport.handshake import tune
+from remote_gpu.client.transport.relay import RelayEnd
+from remote_gpu.client.transport.tls import TlsStream
 from remote_gpu.host.credentials.tls import HostTls
 from remote_gpu.host.gateway.arrivals import Arrivals, Slots
 from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.gateway.lease_ports import PortSettings
 from remote_gpu.host.gateway.listeners import Listeners, accepted
-from remote_gpu.host.gateway.relays import Relays
+from remote_gpu.host.gateway.relays import Relays, relayed
 from remote_gpu.host.gateway.waiting import WaitingReports, WaitingSessions
 from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.steps import LeaseStep
@@ -221,6 +223,8 @@ class Gateway:
                 await self._session(peer, hello, welcome)
             elif hello.role is ConnectionRole.RUN:
                 await self._run(peer, hello, welcome)
+            elif hello.role is ConnectionRole.CALLS:
+                await self._calls(peer, hello, welcome)
             else:
                 self._leases.expire()
                 entry = self._leases.table.admit_lane(hello.lease, hello.session)
@@ -270,8 +274,8 @@ class Gateway:
             return Proving(bytes.fromhex(install.secret), hello, nonce, authority)
         if hello.lease != port_of:
             raise Refused(Refusal.DENIED, "this port belongs to another lease")
-        if hello.role is ConnectionRole.RUN:  # its key is public
-            raise Refused(Refusal.DENIED, "a run is ordered at the gateway")
+        if hello.role in (ConnectionRole.RUN, ConnectionRole.CALLS):  # its key is public
+            raise Refused(Refusal.DENIED, "a run is ordered, and called, at the gateway")
         return Proving(port_key(hello.lease), hello, nonce, authority)
 
     async def _bound(self, peer: Peer, proven: Proving) -> dict[str, object]:
@@ -317,6 +321,18 @@ class Gateway:
         install = self._leases.table.install_of(hello.lease, hello.fence)
         new = self._runs.order(install, order)
         await self._send(peer, {"running": {"new": new}})
+
+    async def _calls(self, peer: Peer, hello: Hello, welcome: dict[str, object]) -> None:
+        """Relay a caller of the lease's run until either side ends. Raises Refused."""
+        self._leases.expire()
+        install = self._leases.table.install_of(hello.lease, hello.fence)
+        called = self._runs.called(install.lease)
+        with called.connect() as inner:
+            await self._send(peer, {"welcome": welcome})
+            outer: RelayEnd = peer.socket
+            if peer.machine is not None:
+                outer = TlsStream(peer.socket, peer.machine)
+            await relayed((called.relays,), outer, inner)
 
     async def _session(self, peer: Peer, hello: Hello, welcome: dict[str, object]) -> None:
         lease = LeaseId(hello.lease)

@@ -12,7 +12,7 @@ import functools
 import logging
 import shutil
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -114,7 +114,7 @@ class Relays:
             outer: RelayEnd = peer.socket
             if peer.machine is not None:
                 outer = TlsStream(peer.socket, peer.machine)
-            await _relayed(served, outer, inner, of_session=True)
+            await relayed((served.relays, served.of_sessions), outer, inner)
 
     async def serve_port(self, install: Install, name: str, stream: socket.socket) -> None:
         """Relay a connection at the lease's own port to its server, from the first byte on.
@@ -125,7 +125,7 @@ class Relays:
         with served.counted(), contextlib.ExitStack() as stack:
             inner = stack.enter_context(await _connected(await self._port(served)))
             served.check()
-            await _relayed(served, stream, inner)
+            await relayed((served.relays,), stream, inner)
 
     def owners(self) -> dict[int, LeaseId]:
         """The leases of the running servers, by process id."""
@@ -249,9 +249,11 @@ async def _connected(port: int) -> socket.socket:
     return stream
 
 
-async def _relayed(
-    served: _Served, outer: RelayEnd, inner: socket.socket, *, of_session: bool = False
-) -> None:
+async def relayed(lists: Sequence[list[Relay]], outer: RelayEnd, inner: socket.socket) -> None:
+    """Relay until both sides have ended; meanwhile the relay is in `lists`. Raises Refused(BUSY).
+
+    It owns both sockets.
+    """
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
     relay = Relay(outer, inner)
@@ -264,7 +266,6 @@ async def _relayed(
     except RuntimeError:  # no more threads; a thread that has started ends with its socket
         relay.cut()
         raise Refused(Refusal.BUSY, "this host has no thread for one more relay") from None
-    lists = (served.relays, served.of_sessions) if of_session else (served.relays,)
     for relays in lists:
         relays.append(relay)
     try:

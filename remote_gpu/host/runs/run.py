@@ -26,6 +26,7 @@ from gpu_scheduler.data_sets import DataSet
 from gpu_scheduler.model import Share
 from remote_gpu.host.containers.serving import RunContainer
 from remote_gpu.host.environment import spawner_variables
+from remote_gpu.host.runs.called import CallSocket
 from remote_gpu.host.runs.launch import RunStart
 from remote_gpu.host.runs.link import RunnerLink
 from remote_gpu.host.runs.output import TAIL_BYTES, RunOutput
@@ -59,13 +60,18 @@ class Run:
         self._nursery = nursery
         self._namespaced = namespaced
         self.link: RunnerLink | None = None
+        self.calls: CallSocket | None = None
         with contextlib.ExitStack() as undo:
             if container is not None:
                 undo.callback(container.abandon)
             if order.warm:
                 self.link = RunnerLink()
                 undo.callback(self.link.close)
-            passed = [one.descriptor for one in (container, self.link) if one is not None]
+            if order.called:
+                self.calls = CallSocket()
+                undo.callback(self.calls.close)
+            parts = (container, self.link, self.calls)
+            passed = [one.descriptor for one in parts if one is not None]
             reading, writing = os.pipe()
             undo.callback(os.close, reading)
             try:
@@ -77,10 +83,9 @@ class Run:
             self.pid = self._process.pid
             self._pidfd = os.pidfd_open(self.pid)
             undo.pop_all()
-        if container is not None:
-            container.inherited()
-        if self.link is not None:
-            self.link.inherited()
+        for part in parts:
+            if part is not None:
+                part.inherited()
         self.output = RunOutput(reading)
         loop = asyncio.get_running_loop()
         #: Its first process has ended.
@@ -216,8 +221,9 @@ class Run:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
         self.exited.set_result(None)
-        if self.link is not None:
-            self.link.close()
+        for part in (self.link, self.calls):
+            if part is not None:
+                part.close()
         self._nursery.start_end(self._end, "run")
 
     async def _end(self) -> None:

@@ -35,6 +35,7 @@ from remote_gpu.host.devices.emulation import real_shares
 from remote_gpu.host.environment import worker_variables
 from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.steps import LeaseStep
+from remote_gpu.host.runs.called import CallSocket
 from remote_gpu.host.runs.launch import RunStart
 from remote_gpu.host.runs.output import CloudWatchSender, send
 from remote_gpu.host.runs.private import has_credentials
@@ -154,6 +155,13 @@ class FunctionRuns:
     def _container(self, order: RunOrder) -> RunContainer | None:
         host = self._settings.containers
         return RunContainer(host, order, self._nursery) if order.image and host else None
+
+    def called(self, lease: LeaseId) -> CallSocket:
+        """The calls of a lease's run. Raises Refused(NOT_READY) for one that takes none."""
+        run = self._runs.get(lease)
+        if run is None or run.calls is None or run.exited.done():
+            raise Refused(Refusal.NOT_READY, f"no run of lease {lease} takes calls here")
+        return run.calls
 
     def keeps_device(self, lease: LeaseId) -> bool:
         """True for a lease whose run is not over, with a card or with a process that may stay:
@@ -379,6 +387,7 @@ class FunctionRuns:
                 "memory_mib": order.memory_mib,
                 **of_container,
                 **({} if run.link is None else {"warm": run.link.descriptor}),
+                **({} if run.calls is None else {"calls": run.calls.descriptor}),
             },
             data={name: str(path) for name, path in data.items()},
             container=shared,

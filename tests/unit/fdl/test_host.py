@@ -162,6 +162,26 @@ def test_only_the_handler_of_a_function_on_a_host_stays_warm() -> None:
         assert "write `execution: host` and `handler:`" in message(one)
 
 
+@pytest.mark.parametrize(
+    ("written", "idle_s", "call_s"),
+    [("true", "60.0", 60.0), ("{idle_s: 5m}", "300.0", 60.0), ("{call_s: 2}", "60.0", 2.0)],
+)
+def test_a_handler_on_a_host_may_be_called(written: str, idle_s: str, call_s: float) -> None:
+    text = file("host", more=f"    endpoint: {written}\n")
+    handler = text.replace("init_script: fold.sh", "handler: fold.work")
+    assert errors(handler) == []
+    host = record_of(handler).host
+    assert host is not None
+    assert host.call_s == call_s
+    assert host.process["ORCHGPU_ENDPOINT_IDLE_S"] == idle_s
+    for wrong in (text, handler.replace("execution: host", "execution: auto")):
+        assert "calls are answered by the process of a handler" in message(wrong)
+    never = handler.replace(f"endpoint: {written}", "endpoint: false")
+    assert (
+        record_of(never).host == record_of(handler.replace(f"    endpoint: {written}\n", "")).host
+    )
+
+
 def test_an_archive_in_s3_is_an_image_that_the_role_may_read() -> None:
     archive = f"s3://lab-images/fold/v1.tar#sha256:{64 * 'a'}"
     text = file("host", more=f"    host: {{image: '{archive}'}}\n    iam: {{create: true}}\n")

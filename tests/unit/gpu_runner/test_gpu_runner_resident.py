@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from lambda_functions.gpu_runner import on_host
 from lambda_functions.gpu_runner.on_host import HostContext
 from lambda_functions.gpu_runner.script import resident
 from lambda_functions.gpu_runner.script.process import Ending, Outcome, handler_command, run
-from lambda_functions.gpu_runner.script.resident import Kept
+from lambda_functions.gpu_runner.script.resident import Kept, Resident
 from remote_gpu.client.transport.readiness import readable
 
 MODULE = """
@@ -39,6 +40,12 @@ def work(work, loaded):
         print(subprocess.Popen(["/bin/sleep", "600"]).pid)
     if work.input.stem == "hangs":
         threading.Event().wait(600)
+    if work.input.stem == "parts":
+        return parts()
+
+def parts():
+    yield "é"
+    yield b"x" * 3_000_000
 """
 ROOT = Path(resident.__file__).parents[3]
 
@@ -53,7 +60,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
         left.end()
 
 
-def called(folder: Path, name: str, *, lasts_s: float = 60.0) -> Outcome:
+def called(folder: Path, name: str, *, lasts_s: float = 60.0, **more: Any) -> Outcome:
     (folder / "work.py").write_text(MODULE)
     own = folder / name
     own.mkdir()
@@ -74,6 +81,7 @@ def called(folder: Path, name: str, *, lasts_s: float = 60.0) -> Outcome:
         deadline_s=time.monotonic() + lasts_s,
         grace_s=0.1,
         stays=True,
+        **more,
     )
 
 
@@ -102,6 +110,59 @@ def test_one_that_fails_ends_and_the_next_loads_again(kept: Kept, tmp_path: Path
     assert (failed.status, pid_of(kept)) == (1, None)
     assert "ValueError: as it must" in failed.log_tail
     assert called(tmp_path, "two").log_tail.startswith("1 two")
+
+
+def test_one_that_is_called_stays_when_it_raises_and_sends_what_it_yields(
+    kept: Kept, tmp_path: Path
+) -> None:
+    parts: list[bytes] = []
+    loaded = called(tmp_path, "one", task="load")
+    assert (loaded.status, loaded.log_tail) == (0, "")
+    failed = called(tmp_path, "fails", task="call", on_part=parts.append)
+    assert (failed.status, failed.answered, parts) == (1, True, [])
+    assert failed.log_tail.startswith("1 fails")
+    assert "ValueError: as it must" in failed.log_tail
+    good = called(tmp_path, "parts", task="call", on_part=parts.append)
+    assert (good.good, good.log_tail) == (True, "2 parts True True\n")
+    assert b"".join(parts) == "é".encode() + b"x" * 3_000_000
+
+
+def test_the_parts_of_a_job_are_refused(kept: Kept, tmp_path: Path) -> None:
+    assert "returned generator" in called(tmp_path, "parts").log_tail
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"no json\n",
+        b"[]\n",
+        b'{"part": -1}\n',
+        b'{"part": 99999999}\n',
+        b"x" * 5000,
+        b'{"loading_s": 1}\nmore',
+    ],
+)
+def test_a_process_that_answers_what_ours_does_not_is_not_kept(sent: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, subprocess.Popen(["true"]) as process:
+        one = Resident(command=(), process=process, output=-1, calls=ours)
+        theirs.sendall(sent)
+        assert one.answered() is False
+        theirs.close()
+        assert one.answered() is False
+
+
+def test_a_message_in_pieces_is_read_when_it_is_whole() -> None:
+    ours, theirs = socket.socketpair()
+    parts: list[bytes] = []
+    with ours, theirs, subprocess.Popen(["true"]) as process:
+        one = Resident(command=(), process=process, output=-1, calls=ours, on_part=parts.append)
+        for piece in (b'{"part": 3', b"}\nab", b'c{"part": 1}\nd{"failed": true, '):
+            theirs.sendall(piece)
+            assert one.answered() is None
+        theirs.sendall(b'"loading_s": 2}\n')
+        assert (one.answered(), one.failed, one.loading_s) == (True, True, 2.0)
+    assert parts == [b"abc", b"d"]
 
 
 def test_one_that_takes_too_long_is_ended(kept: Kept, tmp_path: Path) -> None:

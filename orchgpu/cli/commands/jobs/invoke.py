@@ -42,6 +42,12 @@ if TYPE_CHECKING:
 @key_file_option
 @click.option("--name", help="Name of the input. [default: that of FILE]")
 @click.option("--stream", is_flag=True, help="Print the lines of the job to standard error.")
+@click.option(
+    "--call",
+    "calls",
+    is_flag=True,
+    help="Call the function's endpoint and print the answer as it comes; nothing is stored.",
+)
 @click.option("--wait", metavar="DURATION", help="Stop waiting after this, as in 90s or 5m.")
 @click.option(
     "--idempotency-key",
@@ -63,6 +69,7 @@ def command(
     key_file: Path | None,
     name: str | None,
     stream: bool,
+    calls: bool,
     wait: str | None,
     idempotency_key: str | None,
     parameters: tuple[str, ...],
@@ -72,11 +79,13 @@ def command(
 
     It needs a key of the scheduler and no access to the cloud; `orchgpu run` needs both, and takes
     many files. Of several outputs, or with --json, the paths are printed in place of the content.
-    Ends with 1 when the job did not succeed, with 9 after --wait; the job continues then.
+    Ends with 1 when the job, or the call, did not succeed, with 9 after --wait; a job continues
+    then.
 
     \b
     Example:  orchgpu invoke text-recognition sign.png --stream
               orchgpu invoke summarise - < notes.txt
+              orchgpu invoke summarise notes.txt --call
     """
     from orchgpu.cli.jobs.http_client import connected, console_url  # aiohttp takes 0.2 s
 
@@ -89,13 +98,19 @@ def command(
         as_json=as_json,
     )
     within_s = None if wait is None else parse_duration_s(wait)
+    if calls and (stream or idempotency_key or as_json):
+        text = "--call has neither lines nor a record of a job"
+        raise click.UsageError(f"{text}: leave out --stream, --idempotency-key, --json")
     there, access = console_url(url), find_access(key_file=key_file)
 
     async def invoked(source: Path) -> int:
         async with connected(there, access.current_key) as client:
+            if calls:
+                return await _called(client, content, asked, within_s)
             return await _invoked(client, source, asked, within_s)
 
     with _file(file) as source:
+        content = source.read_bytes() if calls else b""
         return asyncio.run(invoked(source))
 
 
@@ -138,6 +153,18 @@ async def _invoked(client: HttpClient, source: Path, asked: _Asked, within_s: fl
     job = await client.job(job.id)
     await _echo(client, job, asked)
     return 0 if job.state == "SUCCEEDED" else ending_status([job.reason or ""])
+
+
+async def _called(client: HttpClient, content: bytes, asked: _Asked, within_s: float | None) -> int:
+    try:
+        async with asyncio.timeout(within_s):
+            async for piece in client.call(asked.function, content, asked.name):
+                sys.stdout.buffer.write(piece)
+                sys.stdout.buffer.flush()
+    except TimeoutError:
+        text = f"{asked.function} has not answered after {within_s:g} s: whether the call was made "
+        raise AppError(ErrorCode.TIMEOUT, f"{text}is not known") from None
+    return 0
 
 
 async def _followed(client: HttpClient, job: str, asked: _Asked) -> None:

@@ -1,0 +1,89 @@
+"""`POST /v1/functions/NAME/calls`: a call of an endpoint, answered in the same connection."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import aclosing
+from urllib.parse import quote
+
+from aiohttp import web
+
+from corekit.errors import AppError, ErrorCode, invalid
+from orchgpu.web.api.callers import visit_of
+from orchgpu.web.api.endpoints import Endpoint
+from orchgpu.web.api.jobs import seconds_of
+from orchgpu.web.api.model import type_of
+from orchgpu.web.api.state import WAIT_S_MAX
+from orchgpu.web.api.submitting import NAME_BYTES_MAX, require_upload, submittable
+from orchgpu.web.http.security import SANDBOX_POLICY, Visit
+from orchgpu.web.http.uploads import body_pieces, check_name, timely
+from remote_gpu.wire.calls import CALL_BYTES_MAX
+
+logger = logging.getLogger(__name__)
+ROUTES = web.RouteTableDef()
+
+
+@ROUTES.post("/v1/functions/{function}/calls")
+async def call(request: web.Request) -> web.StreamResponse:
+    """Call a function with the body as its input; its answer is the body, as it comes.
+
+    Made once or not at all, never twice; nothing is stored.
+    """
+    visit = await visit_of(request)
+    wait_s = seconds_of(request) if "wait" in request.query else WAIT_S_MAX
+    endpoint = await _endpoint(visit, request.match_info["function"])
+    suffixes = endpoint.function.input_suffixes
+    name = request.query.get("name") or f"input{suffixes[0] if suffixes else ''}"
+    check_name(name, NAME_BYTES_MAX)
+    content = await _content(request)
+    with visit.console.api.waiting.one(visit.session.party):
+        async with (
+            endpoint.line(visit.console, wait_s) as line,
+            aclosing(line.call(name, content)) as answer,
+        ):
+            first = await anext(answer)
+            response = web.StreamResponse(headers=_headers(first.name))
+            if first.kind == "answer":
+                response.content_length = len(first.content)
+            await response.prepare(request)
+            try:
+                await response.write(first.content)
+                async for message in answer:
+                    await response.write(message.content)
+            except AppError as error:
+                logger.warning("%s broke off: %s", request.path, error.message)
+                if request.transport is not None:
+                    request.transport.abort()  # no last chunk has come: the caller notices
+    return response
+
+
+async def _endpoint(visit: Visit, name: str) -> Endpoint:
+    """The endpoint, which the caller may call. Raises DENIED, NOT_FOUND, INVALID."""
+    endpoints = visit.console.endpoints
+    if (found := endpoints.known(name)) is not None:
+        require_upload(visit, found.function)
+        return found
+    return endpoints.of(await visit.ask_cloud(lambda cloud: submittable(cloud, visit, name)))
+
+
+async def _content(request: web.Request) -> bytes:
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise invalid("Content-Encoding is not accepted; send the content as the function reads it")
+    content = bytearray()
+    async for piece in timely(body_pieces(request)):
+        content += piece
+        if len(content) > CALL_BYTES_MAX:
+            text = f"the body has more than {CALL_BYTES_MAX} bytes: POST it as a job"
+            raise AppError(ErrorCode.IMPOSSIBLE, text)
+    return bytes(content)
+
+
+def _headers(name: str) -> dict[str, str]:
+    """As of an output: users' code wrote the content."""
+    disposition = f"attachment; filename*=UTF-8''{quote(name.rpartition('/')[2], safe='')}"
+    return {
+        "Content-Type": type_of(name),
+        "Content-Disposition": disposition if name else "attachment",
+        "Content-Security-Policy": SANDBOX_POLICY,
+        "Cache-Control": "no-store",
+    }

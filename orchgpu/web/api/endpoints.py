@@ -1,0 +1,191 @@
+"""Endpoints of functions, as one server has them: each is opened by a job, and answers its calls.
+
+The first call stores the input of that job; a task follows the job until its run answers. The
+connection stays for further calls, one at a time, in the order in which they came. Where it ends,
+because no call came for long, or with its host or process, the next call opens the endpoint again.
+Another server opens one of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from corekit.aio.clock import Clock
+from corekit.errors import AppError, ErrorCode, invalid
+from orchgpu.adapters.calls import Line
+from orchgpu.core.function import Function
+from orchgpu.jobs.endpoints import access_of, open_endpoint
+from orchgpu.jobs.summary import JobSummary
+
+if TYPE_CHECKING:
+    from orchgpu.web.console import Console
+
+logger = logging.getLogger(__name__)
+
+#: Calls of one endpoint that wait, the one that is answered too.
+CALLS_MAX = 64
+#: A record of a function is read again after this.
+RECORD_S = 5.0
+#: A job that no orchestrator receives is given up after this long.
+UNKNOWN_S = 900.0
+#: After a job that could not open the endpoint, calls get its error for this long.
+FAILED_S = 5.0
+_LOOK_S = 0.5
+
+
+class Endpoint:
+    """The endpoint of one function."""
+
+    def __init__(self, function: Function, read_at_s: float) -> None:
+        self.function = function
+        self.read_at_s = read_at_s
+        self.job = ""  #: that opens it, or has opened it
+        self._calls = 0
+        self._turn = asyncio.Lock()
+        self._line: Line | None = None
+        self._opening: asyncio.Task[Line | AppError | None] | None = None
+        self._failed: tuple[AppError, float] | None = None
+
+    @asynccontextmanager
+    async def line(self, console: Console, wait_s: float) -> AsyncIterator[Line]:
+        """The connection, for one call, within `wait_s`.
+
+        Raises EXHAUSTED, UNAVAILABLE while the endpoint opens or is busy, and why it does not open.
+        """
+        if self._calls >= CALLS_MAX:
+            text = f"{CALLS_MAX} calls of {self.function.name} wait; send the call again"
+            raise AppError(ErrorCode.EXHAUSTED, text, retry_in_s=1.0)
+        self._calls += 1
+        try:
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._turn.acquire()
+                    try:
+                        found = await self._opened(console)
+                    except BaseException:
+                        self._turn.release()
+                        raise
+            except TimeoutError:
+                raise self._not_in_time(console, wait_s) from None
+            try:
+                yield found
+            finally:
+                self._turn.release()
+        finally:
+            self._calls -= 1
+
+    async def _opened(self, console: Console) -> Line:
+        if self._line is not None and self._line.is_open:
+            return self._line
+        now_s = console.clock.monotonic_s()
+        if self._failed is not None and now_s < self._failed[1]:
+            raise self._failed[0]
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+        if self._opening is None:
+            self._opening = console.nursery.start(self._open(console), "endpoint")
+        task = self._opening
+        found = await asyncio.shield(task)  # a caller whose time is over leaves it
+        self._opening = None
+        if not isinstance(found, Line):
+            error = found or AppError(
+                ErrorCode.INTERNAL, "internal error; see the trace in the log"
+            )
+            self._failed = (error, console.clock.monotonic_s() + FAILED_S)
+            raise error
+        self._line = found
+        return found if found.is_open else await self._opened(console)
+
+    async def _open(self, console: Console) -> Line | AppError:
+        """Connect to the run of its job, or of a new one where that is over."""
+        function, party = self.function, f"endpoint {self.function.name}"
+        try:
+            if self.job and (line := await self._connected(console, party)) is not None:
+                return line
+            submitted = await console.cloud.ask(
+                party, lambda cloud: open_endpoint(cloud, function, secrets.token_hex(16))
+            )
+            console.api.note(submitted)
+            self.job = submitted.job_ids[0]
+            line = await self._connected(console, party)
+        except AppError as error:
+            return error
+        return line or self._not_opened(console.picture.jobs.get(self.job))
+
+    async def _connected(self, console: Console, party: str) -> Line | None:
+        """The connection to the run of the job, as soon as there is one; None: the job is over."""
+        function, job = self.function, self.job
+        until_s = console.clock.monotonic_s() + UNKNOWN_S
+        while True:
+            known = console.picture.jobs.get(job)
+            if known is None and console.clock.monotonic_s() > until_s:
+                return None
+            if known is not None and known.over:
+                return None
+            if known is not None and known.state == "RUNNING":
+                try:
+                    access = await console.cloud.ask(
+                        party, lambda cloud: access_of(cloud, function, job)
+                    )
+                    if access is not None:
+                        return await console.lines.connect(access)
+                except AppError as error:
+                    if error.code is ErrorCode.DENIED:
+                        raise
+                    about = {"event": "endpoint", "job": job, "why": error.message}
+                    logger.info("an endpoint does not answer yet", extra=about)
+            await console.live.changed(_LOOK_S)
+
+    def _not_opened(self, known: JobSummary | None) -> AppError:
+        text = f"the endpoint of {self.function.name} could not be opened: "
+        if known is None:
+            text += f"no orchestrator has received {self.job}"
+        else:
+            text += f"{self.job} ended as {known.state} {known.reason}; `orchgpu job {self.job}` "
+            text += "has the reason"
+        return AppError(ErrorCode.UNAVAILABLE, text, job=self.job)
+
+    def _not_in_time(self, console: Console, wait_s: float) -> AppError:
+        name = self.function.name
+        if self._line is not None:
+            text = f"{name} answers other calls: no turn within {wait_s:g} s; nothing was called"
+            return AppError(ErrorCode.EXHAUSTED, f"{text}: send the call again", retry_in_s=1.0)
+        known = console.picture.jobs.get(self.job)
+        state = "QUEUED" if known is None else known.state
+        text = f"the endpoint of {name} opens: {self.job or 'its job'} is {state} after {wait_s:g} "
+        text += "s; nothing was called: send the call again"
+        return AppError(ErrorCode.UNAVAILABLE, text, job=self.job, retry_in_s=2.0)
+
+
+class Endpoints:
+    """The endpoints of one server."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._by_name: dict[str, Endpoint] = {}
+
+    def known(self, name: str) -> Endpoint | None:
+        """The endpoint, if its function was read a moment ago."""
+        found = self._by_name.get(name)
+        now_s = self._clock.monotonic_s()
+        return found if found is not None and now_s < found.read_at_s + RECORD_S else None
+
+    def of(self, function: Function) -> Endpoint:
+        """The endpoint of a function as it is deployed now. Raises INVALID for one without.
+
+        A new revision has an endpoint of its own; the calls of the one before are answered.
+        """
+        if function.host is None or not function.host.call_s:
+            text = f"{function.name} takes no calls: deploy it with `endpoint: true`, or POST to "
+            raise invalid(f"{text}/v1/functions/{function.name}/jobs")
+        found, now_s = self._by_name.get(function.name), self._clock.monotonic_s()
+        if found is None or found.function.revision != function.revision:
+            found = self._by_name[function.name] = Endpoint(function, now_s)
+        found.function, found.read_at_s = function, now_s
+        return found

@@ -1,0 +1,218 @@
+"""An endpoint's calls, over its sockets, with a run that is a function of the test."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from contract.states import Reason
+from lambda_functions.gpu_runner.errors import AttemptFailed
+from lambda_functions.gpu_runner.limits import TimeLimits
+from lambda_functions.gpu_runner.sandbox import Workspace
+from lambda_functions.gpu_runner.script import endpoint
+from lambda_functions.gpu_runner.script.endpoint import Endpoint, Terms
+from lambda_functions.gpu_runner.script.process import Ending, Outcome, Signals
+from lambda_functions.gpu_runner.script.resident import Kept, Task
+from lambda_functions.gpu_runner.script.steps import Item, Run, Step
+from remote_gpu.wire import calls
+from remote_gpu.wire.calls import Message
+from remote_gpu.wire.channel import Channel
+
+
+@dataclass
+class Served:
+    """An endpoint in a thread, and the host's socket."""
+
+    host: socket.socket
+    signals: Signals
+    thread: Thread | None = None
+    run: Run | None = None
+    tasks: list[Task] = field(default_factory=list)
+    callers: ExitStack = field(default_factory=ExitStack)
+
+    def caller(self) -> Channel:
+        ours, theirs = socket.socketpair()
+        self.callers.enter_context(ours).settimeout(20)
+        with theirs:
+            socket.send_fds(self.host, [b"call"], [theirs.fileno()])
+        channel = Channel(ours, calls.CALLS)
+        ready = calls.receive(channel)
+        assert ready == Message(kind="ready")
+        return channel
+
+    def ended(self) -> Run:
+        assert self.thread is not None
+        self.thread.join(20)
+        assert self.run is not None
+        return self.run
+
+
+@pytest.fixture(autouse=True)
+def _kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "KEPT", Kept())
+
+
+@contextmanager
+def serving(
+    folder: Path, *, idle_s: float = 20.0, call_s: float = 5.0, lasts_s: float = 60.0
+) -> Iterator[Served]:
+    host, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    signals = Signals(lost_fd=os.eventfd(0), preempt_fd=os.eventfd(0))
+    limits = TimeLimits.within(lasts_s)
+    served = Served(host, signals)
+    with host, theirs, Workspace(folder) as workspace:
+        item = Item(step=Step(name=""), file=workspace.input, key="", event={}, workspace=workspace)
+        one = Endpoint(theirs.fileno(), Terms(idle_s=idle_s, call_s=call_s), limits, signals)
+
+        def run(item: Item, task: Task, end_s: float, part: Callable[[bytes], None]) -> Outcome:
+            served.tasks.append(task)
+            return ran(item, task, end_s, part)
+
+        def serve() -> None:
+            served.run = one.serve(item, run)
+
+        served.thread = Thread(target=serve)
+        served.thread.start()
+        with served.callers:
+            yield served
+            host.close()
+            served.ended()
+    for descriptor in (signals.lost_fd, signals.preempt_fd):
+        os.close(descriptor)
+
+
+def ran(item: Item, task: Task, end_s: float, part: Callable[[bytes], None]) -> Outcome:
+    ending, asked = Ending.OWN, "" if task == "load" else item.file.read_text()
+    output = item.workspace.output
+    if asked in ("DEADLINE", "PREEMPTED", "LOST"):
+        ending = Ending(asked)
+    elif asked == "link":
+        (output / "a").symlink_to("/etc/passwd")
+    elif asked == "large":
+        (output / "a").write_bytes(bytes(calls.CALL_BYTES_MAX + 1))
+    elif asked == "parts":
+        part(b"1")
+        part(b"2")
+    elif asked == "start":
+        raise AttemptFailed(Reason.SCRIPT_ERROR, "it cannot be started")
+    elif asked == "time":
+        (output / "a").write_text(str(end_s - time.monotonic()))
+    elif asked:
+        (output / "a.txt").write_text(f"{asked} {item.key}")
+    return Outcome(ending=ending, status=0, started_s=1.0, ended_s=3.0, log_tail="")
+
+
+def asked(channel: Channel, text: str) -> Message:
+    calls.send(channel, Message(kind="call", name="in.txt", content=text.encode()))
+    return received(channel)
+
+
+def received(channel: Channel) -> Message:
+    found = calls.receive(channel)
+    assert found is not None
+    return found
+
+
+def test_callers_are_answered_in_turn_and_each_call_has_its_folder(tmp_path: Path) -> None:
+    with serving(tmp_path) as served:
+        one, two = served.caller(), served.caller()
+        answer = Message(kind="answer", name="a.txt", content=b"x in.txt")
+        assert [asked(caller, "x") for caller in (one, two, one)] == [answer] * 3
+        assert asked(one, "parts") == Message(kind="part", content=b"1")
+        assert [received(one), received(one)] == [
+            Message(kind="part", content=b"2"),
+            Message(kind="answer"),
+        ]
+    run = served.ended()
+    assert (run.calls, run.outcome.good, run.notes) == (4, True, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ("DEADLINE", "timeout", "after 2.0 s"),
+        ("link", "failed", "link"),
+        ("large", "failed", "yield"),
+        ("start", "failed", "cannot be started"),
+    ],
+)
+def test_a_call_that_fails_is_named_and_others_follow(
+    tmp_path: Path, text: str, code: str, words: str
+) -> None:
+    with serving(tmp_path) as served:
+        caller = served.caller()
+        failed = asked(caller, text)
+        assert (failed.kind, failed.code) == ("failed", code)
+        assert words in failed.message
+        assert asked(caller, "x").kind == "answer"
+
+
+@pytest.mark.parametrize("ending", [Ending.PREEMPTED, Ending.LOST])
+def test_a_lease_that_ends_during_a_call_ends_it(tmp_path: Path, ending: Ending) -> None:
+    with serving(tmp_path) as served:
+        caller = served.caller()
+        assert asked(caller, ending).code == "unavailable"
+        assert calls.receive(caller) is None
+        assert served.ended().outcome.ending is ending
+
+
+@pytest.mark.parametrize("signal", ["lost_fd", "preempt_fd"])
+def test_a_lease_that_ends_between_two_calls_ends_it_in_order(tmp_path: Path, signal: str) -> None:
+    with serving(tmp_path) as served:
+        caller = served.caller()
+        os.eventfd_write(getattr(served.signals, signal), 1)
+        assert calls.receive(caller) is None
+        assert served.ended().outcome.good
+
+
+def test_it_ends_without_calls_and_at_its_time(tmp_path: Path) -> None:
+    with serving(tmp_path, idle_s=0.05) as served:
+        assert served.ended().calls == 0
+    with serving(tmp_path, lasts_s=0.2) as served:
+        assert served.ended().outcome.good
+
+
+def test_a_call_has_the_time_of_its_terms(tmp_path: Path) -> None:
+    with serving(tmp_path, call_s=5.0) as served:
+        assert 4.0 < float(asked(served.caller(), "time").content) <= 5.0
+
+
+@pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n" * 2, None])
+def test_a_caller_that_does_not_speak_the_protocol_is_dropped_alone(
+    tmp_path: Path, sent: bytes | None
+) -> None:
+    with serving(tmp_path) as served:
+        bad, good = served.caller(), served.caller()
+        if sent is None:
+            calls.send(bad, Message(kind="answer"))
+        else:
+            bad.send_bytes(sent)
+        assert calls.receive(bad) is None
+        assert asked(good, "x").kind == "answer"
+
+
+def test_a_process_that_cannot_load_ends_the_endpoint(tmp_path: Path) -> None:
+    host, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    failed = Outcome(ending=Ending.OWN, status=1, started_s=1.0, ended_s=2.0, log_tail="no module")
+    signals = Signals(lost_fd=os.eventfd(0), preempt_fd=os.eventfd(0))
+    with host, theirs, Workspace(tmp_path) as workspace:
+        item = Item(step=Step(name=""), file=workspace.input, key="", event={}, workspace=workspace)
+        terms = Terms(idle_s=9.0, call_s=1.0)
+        one = Endpoint(theirs.fileno(), terms, TimeLimits.within(60), signals)
+        assert one.serve(item, lambda *_: failed).outcome is failed
+    for descriptor in (signals.lost_fd, signals.preempt_fd):
+        os.close(descriptor)
+
+
+def test_what_is_no_endpoint_opens_none() -> None:
+    signals = Signals(lost_fd=-1, preempt_fd=-1)
+    with pytest.raises(AttemptFailed, match="opens an endpoint"):
+        endpoint.opened(None, TimeLimits.within(60), signals)

@@ -1,0 +1,113 @@
+"""A caller's connection to a run, and the messages on it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+
+import pytest
+
+from corekit.errors import AppError, ErrorCode
+from orchgpu.adapters.calls import Line
+from remote_gpu.wire import calls
+from remote_gpu.wire.calls import Message
+from remote_gpu.wire.channel import Channel
+from remote_gpu.wire.errors import WireError
+
+pytestmark = pytest.mark.asyncio
+
+ANSWER = Message(kind="answer", name="a", content=b"1")
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Line, Channel, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, ThreadPoolExecutor(1) as threads:
+        line = Line(ours, Channel(ours, calls.CALLS), threads)
+        yield line, Channel(theirs, calls.CALLS), theirs
+
+
+async def called(line: Line) -> list[Message]:
+    return [message async for message in line.call("in", b"x")]
+
+
+async def test_answers_come_with_their_parts_and_the_line_stays(
+    ends: tuple[Line, Channel, socket.socket],
+) -> None:
+    line, run, _ = ends
+    part = Message(kind="part", content=b"0")
+    for sent in ([ANSWER], [part, part, Message(kind="answer")]):
+        for message in sent:
+            calls.send(run, message)
+        assert await called(line) == sent
+        assert calls.receive(run) == Message(kind="call", name="in", content=b"x")
+        assert line.is_open
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("failed", ErrorCode.INTERNAL),
+        ("timeout", ErrorCode.TIMEOUT),
+        ("unavailable", ErrorCode.UNAVAILABLE),
+        ("newer", ErrorCode.INTERNAL),
+    ],
+)
+async def test_a_failure_is_an_error_and_the_line_stays(
+    ends: tuple[Line, Channel, socket.socket], code: str, expected: ErrorCode
+) -> None:
+    line, run, _ = ends
+    calls.send(run, Message(kind="failed", code=code, message="why"))
+    with pytest.raises(AppError, match="why") as caught:
+        await called(line)
+    assert (caught.value.code, line.is_open) == (expected, True)
+
+
+@pytest.mark.parametrize("sent", [b"", b"no frame of ours, but long enough"])
+async def test_a_connection_that_breaks_leaves_the_call_open(
+    ends: tuple[Line, Channel, socket.socket], sent: bytes
+) -> None:
+    line, _, theirs = ends
+    theirs.sendall(sent)
+    theirs.shutdown(socket.SHUT_WR)
+    assert not line.is_open  # nothing is called on one that is known to have ended
+    with pytest.raises(AppError, match="may have been made") as caught:
+        await called(line)
+    assert caught.value.code is ErrorCode.UNAVAILABLE
+    assert line.is_closed
+
+
+async def test_a_call_that_is_given_up_breaks_the_connection(
+    ends: tuple[Line, Channel, socket.socket],
+) -> None:
+    line, run, _ = ends
+    calls.send(run, Message(kind="part", content=b"0"))
+    async with aclosing(line.call("in", b"x")) as answer:
+        assert (await anext(answer)).kind == "part"
+    assert line.is_closed
+    assert calls.receive(run) is not None
+    assert calls.receive(run) is None
+
+
+async def test_one_that_is_cancelled_is_closed(
+    ends: tuple[Line, Channel, socket.socket],
+) -> None:
+    line, run, _ = ends
+    task = asyncio.create_task(called(line))
+    assert await asyncio.to_thread(calls.receive, run) is not None
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert line.is_closed
+
+
+@pytest.mark.parametrize("meta", [{}, {"call": 1}, {"other": {}}, {"call": {"name": 1}}])
+async def test_what_is_no_message_is_refused(meta: dict[str, object]) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        Channel(ours, calls.CALLS).send(meta)
+        with pytest.raises(WireError):
+            calls.receive(Channel(theirs, calls.CALLS))
