@@ -26,6 +26,7 @@ from fdl.plan.resources import DeployTarget
 from fdl.plan.secrets import deployed_secrets
 from orchgpu.core.execution import Place
 from orchgpu.core.function import Function as Served
+from orchgpu.core.function import HostRun
 from orchgpu.core.notify import Target
 from orchgpu.core.runs.workflow import Workflow
 from orchgpu.inspection.model import Answer, Inspected, Read, ReadCall
@@ -68,14 +69,9 @@ def deployed(served: Served, read: Read, workflow: Workflow | None = None) -> In
 
 def _on_host(served: Served) -> Answer:
     """The answer of Lambda about a function, for one that it does not have."""
-    run = served.host
-    return {
-        "MemorySize": served.memory_mib,
-        "Timeout": served.timeout_s,
-        "Runtime": DEFAULT_RUNTIME,
-        "Role": "" if run is None else run.role,
-        "Environment": {"Variables": {} if run is None else run.process},
-    }
+    run = served.host or HostRun(package_bucket="", package_key="")
+    found = {"MemorySize": served.memory_mib, "Timeout": served.timeout_s, "Role": run.role}
+    return {**found, "Runtime": DEFAULT_RUNTIME, "Environment": {"Variables": run.process}}
 
 
 def _configuration(name: str, read: Read) -> Answer:

@@ -59,16 +59,12 @@ def _trust(subject: Subject, inspected: Inspected, policy: Answer) -> Iterator[F
     if function.in_lambda and ROLE.service not in _principals(policy, "Service"):
         remedy = "update its trust policy to what `orchgpu iam function --trust` prints"
         yield wrong(inspected.where, f"Lambda may not assume {role}", remedy)
-    if function.on_host and not _orchestrators(subject) & _principals(policy, "AWS"):
+    orchestrator = subject.role_arn(subject.orchestrator_role)
+    trusted = {"*", subject.place.account, subject.place.root_arn, orchestrator}
+    if function.on_host and not trusted & _principals(policy, "AWS"):
         remedy = f"add the AWS principal {subject.place.root_arn} to its trust policy"
         message = f"the orchestrator may not assume {role}, whose credentials runs on hosts get"
         yield wrong(inspected.where, message, remedy)
-
-
-def _orchestrators(subject: Subject) -> set[str]:
-    """The principals of a trust policy that let the orchestrator in."""
-    named = {subject.role_arn(role) for role in [subject.orchestrator_role] if role}
-    return {"*", subject.place.account, subject.place.root_arn, *named}
 
 
 def _principals(policy: Answer, kind: str) -> set[str]:
