@@ -1,4 +1,4 @@
-"""How a new object of an input reaches its function: rules, topics and policies of queues. Pure.
+"""Ways of a new object from an input to its function: rules, topics, policies of queues. Pure.
 
 S3 sends the event to the queue of jobs itself, by default; with `via:` a rule of EventBridge does,
 or a topic of SNS. The orchestrator reads all three forms of the event.

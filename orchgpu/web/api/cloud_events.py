@@ -1,4 +1,4 @@
-"""CloudEvents 1.0 over HTTP as inputs: the binary and the structured form. Pure.
+"""CloudEvents 1.0 over HTTP as inputs: the binary and the structured form.
 
 Who sends an event repeats it with the same source and id, so both together are its idempotency key
 (CloudEvents specification, "id"). Its data is the input as it came; without any, `dataref` (the
