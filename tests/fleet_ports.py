@@ -1,4 +1,4 @@
-"""What the tests of providers of hosts share: a group, its states, and stand-ins of providers."""
+"""Shared by the tests of providers of hosts: a group, its states, and stand-ins of providers."""
 
 from __future__ import annotations
 

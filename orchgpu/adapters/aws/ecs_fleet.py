@@ -136,7 +136,7 @@ class EcsFleet:
         self._since_s[group] = self._wall_s()
         self._refused.pop(group, None)
 
-    def _reasons(self, group: str) -> list[str]:
+    def _reasons(self, group: str) -> tuple[str, ...]:
         """The reasons of the tasks of the newest order that did not come, newest last."""
         since_s = self._since_s.get(group, self._opened_s)
         ended = [
@@ -145,14 +145,15 @@ class EcsFleet:
             if one.get("stopCode") == _REFUSED and one.get("stoppedAt")
         ]
         come = [reason for at_s, reason in sorted(ended) if at_s >= since_s]
-        return [*come, *self._refused.get(group, ())]
+        return (*come, *self._refused.get(group, ()))
 
-    def _tasks(self, group: str, desired: str) -> list[Shape]:
+    def _tasks(self, group: str, desired: str) -> tuple[Shape, ...]:
         pages = self._client.pages(
             "list_tasks", cluster=self._cluster, family=group, desiredStatus=desired
         )
         names = [name for page in pages for name in page["taskArns"]]
-        return [one for one in self._described(names) if one.get("startedBy") == STARTED_BY]
+        found = self._described(names)
+        return tuple(one for one in found if one.get("startedBy") == STARTED_BY)
 
     def _described(self, names: Sequence[str]) -> Iterator[Shape]:
         for start in range(0, len(names), _BATCH):

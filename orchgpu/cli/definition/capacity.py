@@ -19,11 +19,15 @@ from gpu_scheduler.protocol.answers import Outcome
 from gpu_scheduler.verdicts import Explanation, NoFit
 from orchgpu.cloud_services import Address
 from orchgpu.core.job import cpu_fallback
-from orchgpu.jobs.scheduler import NO_ANSWER, ask, scheduler_address
+from orchgpu.jobs.scheduler import DEFAULT_CLOUD, NO_ANSWER, ask, scheduler_address
 
 
 def capacity_notes(
-    document: Document, scheduler: str | None, cloud: Address, *, elsewhere: bool = False
+    document: Document,
+    scheduler: str | None,
+    cloud: Address = DEFAULT_CLOUD,
+    *,
+    elsewhere: bool = False,
 ) -> tuple[Diagnostic, ...]:
     """An error for each function, or group, whose request no known device could ever hold, and a
     warning for each `advance` that is longer than the scheduler allows.

@@ -42,7 +42,7 @@ class SkySettings(Value):
 
 
 class _Request(Value):
-    """What the API server was asked for: `sky api status`."""
+    """One request to the API server: a line of `sky api status`."""
 
     request_id: str
     name: str
@@ -215,7 +215,7 @@ class SkyFleet:
             raise AppError(ErrorCode.UNAVAILABLE, text) from None
 
     async def _run(self, *arguments: str) -> str:
-        """What the program printed. Raises UNAVAILABLE when it fails, or takes too long."""
+        """Run the program; its output. Raises UNAVAILABLE when it fails, or takes too long."""
         if arguments[-1] != "json":
             self._seen = None
         named = f"sky {' '.join(arguments[:2])}"
