@@ -15,11 +15,10 @@ from tests.integration.gpud.test_gpud_loads_ahead import (
     emulated,
     lane,
     lease,
-    loading_s,
     run,
     share,
 )
-from tests.integration.gpud.test_gpud_warm import residents
+from tests.integration.gpud.test_gpud_warm import loading_s, residents
 
 
 @pytest.fixture(scope="module")

@@ -246,8 +246,8 @@ def test_slots_fit_beside_leases_and_each_other(events: list[tuple[Any, ...]]) -
             wanted |= {one: floor(one, two, 300)} if two else {}
             declare(world, *wanted.values())
         elif kind == "lease":
-            exclusive = {"sharing": Sharing.EXCLUSIVE} if two == 1000 else {}
-            made = Request(memory_mib=two, workload=one, **exclusive)
+            sharing = Sharing.EXCLUSIVE if two == 1000 else Sharing.SHARED
+            made = Request(memory_mib=two, workload=one, sharing=sharing)
             answer = world.reserve(f"r{number}", made, wait=False)
             leases += [answer.granted.lease] if answer.granted else []
         elif kind == "release" and leases:
