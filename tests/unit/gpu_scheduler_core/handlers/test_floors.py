@@ -23,7 +23,8 @@ LOADS = (("onnx", '{"model": "m"}'),)
 
 
 def floor(workload: str = "w", workers_min: int = 1, memory_mib: int = 400, **f: Any) -> WarmFloor:
-    request = Request(**({"memory_mib": memory_mib, "workload": workload} | f))
+    about: dict[str, Any] = {"memory_mib": memory_mib, "workload": workload} | f
+    request = Request(**about)
     return WarmFloor(request=request, workers_min=workers_min, loads=LOADS)
 
 
