@@ -83,8 +83,7 @@ class Host:
     def warm_limits(self, limits: WarmLimits) -> None:
         self.limits = limits
 
-    def keep_warm(self, floors: tuple[HostFloor, ...]) -> None:
-        pass
+    def keep_warm(self, floors: tuple[HostFloor, ...]) -> None: ...
 
     def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:
         self.held = {install.lease: install for install in installs}
@@ -96,14 +95,11 @@ class Host:
     def end(self, lease: LeaseId, fence: int, reason: EndReason) -> None:
         self.held.pop(lease, None)
 
-    def staged(self, lease: LeaseId, connect_by_s: float) -> None:
-        pass
+    def staged(self, lease: LeaseId, connect_by_s: float) -> None: ...
 
-    def preempt(self, lease: LeaseId, grace_s: float) -> None:
-        pass
+    def preempt(self, lease: LeaseId, grace_s: float) -> None: ...
 
-    def resize(self, lease: LeaseId, compute_limit_pct: float) -> None:
-        pass
+    def resize(self, lease: LeaseId, compute_limit_pct: float) -> None: ...
 
     def link_changed(self, connected: bool) -> None:
         pass

@@ -29,7 +29,7 @@ PAUSE_S, PAUSE_S_MAX = 5.0, 600.0
 
 
 class WarmFloors:
-    """What the scheduler asked this host to keep."""
+    """The floors that the scheduler asked this host to keep."""
 
     def __init__(self, warm: WarmTable, learned: Learned) -> None:
         self._warm = warm
@@ -54,7 +54,7 @@ class WarmFloors:
                 self._failed[key] = count + 1, now_s
 
     def install_of(self, worker: WarmWorker) -> Install:
-        """What a lease of the floor for which a worker begins to load would install here."""
+        """The install of a worker that begins to load, as of a lease of its floor."""
         (device,) = worker.memory_mib
         return _install(self._floors[worker.tenant, worker.workload, device], worker.id)
 

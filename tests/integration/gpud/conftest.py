@@ -35,7 +35,7 @@ from tests.lease_overlaps import read_overlaps
 
 SCALE = 0.1  #: session beat 0.5 s, silence 3 s: loaded cores delay a beat by more than a second
 MEMORY_MIB = 1024
-WAIT_S = 400.0
+WAIT_S = 60.0
 #: What the tests of gpud itself need; the others take seconds to load.
 OPERATIONS = ("noop", "burn", "sgemm", "onnx")
 

@@ -23,7 +23,8 @@ LOADS = (("onnx", '{"model": "m"}'),)
 
 
 def floor(workload: str = "w", workers_min: int = 1, memory_mib: int = 400, **f: Any) -> WarmFloor:
-    request = Request(**({"memory_mib": memory_mib, "workload": workload} | f))
+    about: dict[str, Any] = {"memory_mib": memory_mib, "workload": workload} | f
+    request = Request(**about)
     return WarmFloor(request=request, workers_min=workers_min, loads=LOADS)
 
 
@@ -246,8 +247,8 @@ def test_slots_fit_beside_leases_and_each_other(events: list[tuple[Any, ...]]) -
             wanted |= {one: floor(one, two, 300)} if two else {}
             declare(world, *wanted.values())
         elif kind == "lease":
-            exclusive = {"sharing": Sharing.EXCLUSIVE} if two == 1000 else {}
-            made = Request(memory_mib=two, workload=one, **exclusive)
+            sharing = Sharing.EXCLUSIVE if two == 1000 else Sharing.SHARED
+            made = Request(memory_mib=two, workload=one, sharing=sharing)
             answer = world.reserve(f"r{number}", made, wait=False)
             leases += [answer.granted.lease] if answer.granted else []
         elif kind == "release" and leases:

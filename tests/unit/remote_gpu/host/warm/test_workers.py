@@ -17,6 +17,7 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId, LeaseId
 from corekit.values import replace
+from gpu_scheduler.floors import HostFloor
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.leases.lease_log import LeaseLog
 from remote_gpu.host.leases.leases import Leases
@@ -316,3 +317,19 @@ async def test_the_alarm_of_a_load_counts_from_its_end(tmp_path: Path) -> None:
         load.answer()
         await host.leases.until(lambda: bool(host.warm.loads.ends), LIMIT_S)
         assert control.receive(load.stream) == ({"cap_s": idle_s}, None)
+
+
+async def test_the_worker_of_a_floor_does_not_end_itself(tmp_path: Path) -> None:
+    async with parts(tmp_path) as host:
+        ending = await host.ends("l1", D0)
+        await ending.answer()
+        ending.stream.settimeout(LIMIT_S)
+        while (received := control.receive(ending.stream)) and "release" not in received[0]:
+            pass
+        host.table.warm.limits = replace(host.table.warm.limits, idle_s_max=0.0)
+        share = leased("l1", D0).shares[0]
+        host.warm.keep_warm([HostFloor(tenant="t", workload="w", share=share, workers_min=1)])
+        assert control.receive(ending.stream) == ({"cap_s": Budget().worker_cut_s}, None)
+        assert host.table.warm.idle(), "nor do the limits end it"
+        host.warm.keep_warm([])
+        assert not host.table.warm.idle()
