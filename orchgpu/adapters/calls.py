@@ -103,7 +103,7 @@ class Line:
             return await asyncio.get_running_loop().run_in_executor(self._threads, step)
         except (WireError, OSError) as error:
             text = f"the endpoint was lost during the call, which may have been made: {error}"
-            raise AppError(ErrorCode.UNAVAILABLE, text) from None
+            raise AppError(ErrorCode.UNAVAILABLE, text, may_be_made=True) from None
 
 
 class Lines:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
@@ -50,7 +51,7 @@ async def test_the_first_call_opens_it_by_one_job_whose_end_is_the_answer(site: 
         assert head["Metadata"]["orchgpu-endpoint"] == "1"
         job = await lab.get(f"/v1/jobs/{found['error']['details']['job']}")
         assert (job["function"], job["state"]) == ("called", "QUEUED")
-        too_large = bytes(CALL_BYTES_MAX + 1)
+        too_large = io.BytesIO(bytes(CALL_BYTES_MAX + 1))
         assert (await lab.ask("POST", PATH, too_large))[0] == 422
         assert (await other.ask("POST", PATH, b"x"))[0] == 403
         await _failed(site, job)
