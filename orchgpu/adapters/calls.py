@@ -95,7 +95,7 @@ class Line:
         yield message
 
     def close(self) -> None:
-        """Safe to repeat; a call that goes on breaks off."""
+        """Safe to repeat; a call in progress breaks off."""
         with contextlib.suppress(OSError):
             self._stream.shutdown(socket.SHUT_RDWR)
         self._stream.close()

@@ -29,12 +29,12 @@ TALK = """
 import os
 
 def work(work):
-    said = work.input.read_text()
-    if said == "count":
+    asked = work.input.read_text()
+    if asked == "count":
         return parts()
-    if said == "fail":
+    if asked == "fail":
         raise ValueError("out of luck")
-    (work.output_folder / "answer.txt").write_text(f"{said} {os.getpid()} {os.getppid()}")
+    (work.output_folder / "answer.txt").write_text(f"{asked} {os.getpid()} {os.getppid()}")
 
 def parts():
     for number in range(3):
