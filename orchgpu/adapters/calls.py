@@ -45,7 +45,7 @@ class Line:
         self._stream = stream
         self._channel = channel
         self._threads = threads
-        self._is_free = True
+        self._is_free = False
 
     @property
     def is_closed(self) -> bool:
@@ -59,6 +59,18 @@ class Line:
         look = select.poll()
         look.register(self._stream.fileno(), select.POLLIN)
         return not look.poll(0)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its run has closed it, outside of a call."""
+        return self._is_free and not self.is_open
+
+    async def begin(self) -> None:
+        """Wait until the run has loaded. Raises UNAVAILABLE when it ends before."""
+        found = await self._threaded(lambda: calls.receive(self._channel))
+        if found is None or found.kind != "ready":
+            raise AppError(ErrorCode.UNAVAILABLE, "the run of the endpoint has ended")
+        self._is_free = True
 
     async def call(self, name: str, content: bytes) -> AsyncGenerator[Message, None]:
         """The parts of an answer as they come, at last the answer.
@@ -83,7 +95,7 @@ class Line:
         yield message
 
     def close(self) -> None:
-        """Safe to repeat; a call that goes on breaks off."""
+        """Safe to repeat; a call in progress breaks off."""
         with contextlib.suppress(OSError):
             self._stream.shutdown(socket.SHUT_RDWR)
         self._stream.close()
@@ -102,8 +114,8 @@ class Line:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, step)
         except (WireError, OSError) as error:
-            text = f"the endpoint was lost during the call, which may have been made: {error}"
-            raise AppError(ErrorCode.UNAVAILABLE, text) from None
+            text = f"the endpoint was lost, and the call may have been made: {error}"
+            raise AppError(ErrorCode.UNAVAILABLE, text, may_be_made=True) from None
 
 
 class Lines:
@@ -134,15 +146,12 @@ class Lines:
         loop = asyncio.get_running_loop()
         stream, channel = await loop.run_in_executor(self._threads, _dialled, access)
         line = Line(stream, channel, self._threads)
+        for one in self._open:
+            if one.has_ended:
+                one.close()
         self._open = {one for one in self._open if not one.is_closed} | {line}
         try:
-            message = await loop.run_in_executor(self._threads, calls.receive, channel)
-            if message is None or message.kind != "ready":
-                raise WireError("its run has ended")
-        except (WireError, OSError) as error:
-            line.close()
-            text = f"the endpoint did not begin to answer: {error}"
-            raise AppError(ErrorCode.UNAVAILABLE, text) from None
+            await line.begin()
         except BaseException:
             line.close()
             raise

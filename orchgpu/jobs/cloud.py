@@ -191,9 +191,8 @@ class JobCloud:
         """INVALID for a function without jobs, else NOT_FOUND."""
         found = self.direct(name)
         if found is None and self.workflow(name) is not None:
-            return invalid(
-                f"{name!r} is a workflow, not a function: `orchgpu jobs --workflow {name}`"
-            )
+            text = f"{name!r} is a workflow, not a function: "
+            return invalid(f"{text}`orchgpu jobs --workflow {name}`")
         if found is None:
             others = [other for other in self.deployed() if other != name]
             hint = "; `orchgpu deploy FDL` deploys one"
@@ -299,8 +298,7 @@ class JobCloud:
     ) -> Submitted:
         """Upload an input unless it is there; a repeated call returns the same job.
 
-        `source`: the object that it was copied from, by which `submitted_from` knows it; `opens`:
-        the job answers calls, as an endpoint.
+        `source`: its origin, by which `submitted_from` knows it; `opens`: the job answers calls.
         Raises CONFLICT where an input that differs is there, which stays; INVALID as `submit` does.
         """
         self.check(function, file)
@@ -336,9 +334,8 @@ class JobCloud:
         check_file(file)
         suffixes = function.input_suffixes
         if suffixes and not file.name.endswith(suffixes):
-            raise invalid(
-                f"{file.name}: {function.name} takes only {', '.join(suffixes)} and would ignore it"
-            )
+            taken = ", ".join(suffixes)
+            raise invalid(f"{file.name}: {function.name} takes only {taken} and would ignore it")
 
     def result(self, function: Function, job: str) -> Result | None:
         """The job's one terminal record; None while there is none."""

@@ -40,7 +40,7 @@ RunTask = Callable[[Item, Task, float, Callable[[bytes], None]], Outcome]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """How long an endpoint serves."""
+    """The times of an endpoint."""
 
     idle_s: float  #: it ends after this long without a call
     call_s: float  #: of one call, after which its process is killed

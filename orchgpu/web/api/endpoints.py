@@ -45,6 +45,7 @@ class Endpoint:
         self.function = function
         self.read_at_s = read_at_s
         self.job = ""  #: that opens it, or has opened it
+        self.replaced = False  #: by another revision's
         self._calls = 0
         self._turn = asyncio.Lock()
         self._line: Line | None = None
@@ -78,6 +79,12 @@ class Endpoint:
                 self._turn.release()
         finally:
             self._calls -= 1
+            self.close_replaced()
+
+    def close_replaced(self) -> None:
+        """Let go of the connection of a replaced revision, once its calls are answered."""
+        if self.replaced and not self._calls and self._line is not None:
+            self._line.close()
 
     async def _opened(self, console: Console) -> Line:
         if self._line is not None and self._line.is_open:
@@ -160,7 +167,8 @@ class Endpoint:
         state = "QUEUED" if known is None else known.state
         text = f"the endpoint of {name} opens: {self.job or 'its job'} is {state} after {wait_s:g} "
         text += "s; nothing was called: send the call again"
-        return AppError(ErrorCode.UNAVAILABLE, text, job=self.job, retry_in_s=2.0)
+        details = {"job": self.job} if self.job else {}
+        return AppError(ErrorCode.UNAVAILABLE, text, retry_in_s=2.0, **details)
 
 
 class Endpoints:
@@ -186,6 +194,9 @@ class Endpoints:
             raise invalid(f"{text}/v1/functions/{function.name}/jobs")
         found, now_s = self._by_name.get(function.name), self._clock.monotonic_s()
         if found is None or found.function.revision != function.revision:
+            if found is not None:
+                found.replaced = True
+                found.close_replaced()
             found = self._by_name[function.name] = Endpoint(function, now_s)
         found.function, found.read_at_s = function, now_s
         return found

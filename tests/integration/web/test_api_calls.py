@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
@@ -40,8 +41,11 @@ async def test_what_is_no_endpoint_or_not_for_the_caller_is_refused(site: Site) 
 @pytest.mark.usefixtures("_deployed")
 async def test_the_first_call_opens_it_by_one_job_whose_end_is_the_answer(site: Site) -> None:
     async with program(site, "lab") as lab, program(site, "other") as other:
-        status, found, headers = await lab.ask("POST", f"{PATH}?wait=0.3", b"x")
-        assert (status, found["error"]["code"], headers["Retry-After"]) == (503, "unavailable", "2")
+        found: Any = {"error": {"details": {}}}
+        while "job" not in found["error"]["details"]:
+            status, found, headers = await lab.ask("POST", f"{PATH}?wait=0.1", b"x")
+            assert (status, headers["Retry-After"]) == (503, "2")
+        assert found["error"]["code"] == "unavailable"
         assert "nothing was called" in found["error"]["message"]
         status, again, _ = await lab.ask("POST", f"{PATH}?wait=0", b"x")
         assert (status, again["error"]["details"]) == (503, found["error"]["details"])
@@ -50,7 +54,7 @@ async def test_the_first_call_opens_it_by_one_job_whose_end_is_the_answer(site: 
         assert head["Metadata"]["orchgpu-endpoint"] == "1"
         job = await lab.get(f"/v1/jobs/{found['error']['details']['job']}")
         assert (job["function"], job["state"]) == ("called", "QUEUED")
-        too_large = bytes(CALL_BYTES_MAX + 1)
+        too_large = io.BytesIO(bytes(CALL_BYTES_MAX + 1))
         assert (await lab.ask("POST", PATH, too_large))[0] == 422
         assert (await other.ask("POST", PATH, b"x"))[0] == 403
         await _failed(site, job)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 
 import pytest
+import pytest_asyncio
 
 from corekit.errors import AppError, ErrorCode
 from orchgpu.adapters.calls import Line
@@ -22,12 +23,15 @@ pytestmark = pytest.mark.asyncio
 ANSWER = Message(kind="answer", name="a", content=b"1")
 
 
-@pytest.fixture
-def ends() -> Iterator[tuple[Line, Channel, socket.socket]]:
+@pytest_asyncio.fixture
+async def ends() -> AsyncIterator[tuple[Line, Channel, socket.socket]]:
     ours, theirs = socket.socketpair()
     with ours, theirs, ThreadPoolExecutor(1) as threads:
         line = Line(ours, Channel(ours, calls.CALLS), threads)
-        yield line, Channel(theirs, calls.CALLS), theirs
+        run = Channel(theirs, calls.CALLS)
+        calls.send(run, Message(kind="ready"))
+        await line.begin()
+        yield line, run, theirs
 
 
 async def called(line: Line) -> list[Message]:
@@ -102,6 +106,16 @@ async def test_one_that_is_cancelled_is_closed(
     with pytest.raises(asyncio.CancelledError):
         await task
     assert line.is_closed
+
+
+async def test_a_run_that_ends_before_it_has_loaded_is_no_line() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, ThreadPoolExecutor(1) as threads:
+        line = Line(ours, Channel(ours, calls.CALLS), threads)
+        theirs.close()
+        with pytest.raises(AppError, match="has ended"):
+            await line.begin()
+        assert not line.is_open
 
 
 @pytest.mark.parametrize("meta", [{}, {"call": 1}, {"other": {}}, {"call": {"name": 1}}])

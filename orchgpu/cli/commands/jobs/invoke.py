@@ -158,13 +158,20 @@ async def _invoked(client: HttpClient, source: Path, asked: _Asked, within_s: fl
 async def _called(client: HttpClient, content: bytes, asked: _Asked, within_s: float | None) -> int:
     try:
         async with asyncio.timeout(within_s):
-            async for piece in client.call(asked.function, content, asked.name):
-                sys.stdout.buffer.write(piece)
-                sys.stdout.buffer.flush()
+            while True:
+                try:
+                    async for piece in client.call(asked.function, content, asked.name):
+                        sys.stdout.buffer.write(piece)
+                        sys.stdout.buffer.flush()
+                    return 0
+                except AppError as error:
+                    if "retry_in_s" not in error.details:  # else nothing was called yet
+                        raise
+                    echo(printable(error.message), err=True)
+                    await asyncio.sleep(float(error.details["retry_in_s"]))
     except TimeoutError:
         text = f"{asked.function} has not answered after {within_s:g} s: whether the call was made "
         raise AppError(ErrorCode.TIMEOUT, f"{text}is not known") from None
-    return 0
 
 
 async def _followed(client: HttpClient, job: str, asked: _Asked) -> None:
