@@ -54,7 +54,8 @@ def run(settings: Settings) -> Found:
         figures[f"change_shared_pct.{name}"] = 100 * (1 / max(_fall(rates["shared"]), 1e-9) - 1)
         figures[f"fractional.{name}"] = _fractional(name, rates["shared"][16], part)
         pictures.append(_picture(name, rates))
-    return Found(figures=figures, pictures=pictures)
+    note = f"After a minute, warm requests are measured for {WARM_S:g} s and cold ones for 180 s."
+    return Found(figures=figures, pictures=pictures, notes=(note,))
 
 
 def _fall(by_clients: dict[float, Interval]) -> float:
