@@ -12,6 +12,7 @@ the others are kept.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -90,7 +91,7 @@ def _is_new(docs: Path, name: str, *, quick: bool) -> bool:
 
 
 def _run(name: str, options: argparse.Namespace) -> float:
-    bar, began_s = Bar(100, quiet=False), time.monotonic()
+    bar, began_s, computed_s = Bar(100, quiet=False), time.monotonic(), _processor_s()
     bar.draw(0, f" % of {name}")
     settings = replace(
         QUICK if options.quick else Settings(),
@@ -112,11 +113,17 @@ def _run(name: str, options: argparse.Namespace) -> float:
         machine=f"{described['cores']} × {described['cpu']}",
         when=datetime.now(UTC).date().isoformat(),
         took_s=round(took_s, 1),
+        processor_s=round(_processor_s() - computed_s, 1),
         quick=options.quick,
     )
     file = _file(options.docs)
     results.write(file, {**results.read(file), name: kept})
     return took_s
+
+
+def _processor_s() -> float:
+    """Of this process and of its ended children."""
+    return sum(os.times()[:4])
 
 
 def _page(docs: Path) -> str:

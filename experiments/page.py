@@ -104,7 +104,8 @@ def _origin(name: str, kept: Kept | None) -> str:
         return f"{origin}: not run yet."
     seeds = f", {kept.seeds} seeds" if kept.seeds > 1 else ""
     quick = ", **quick form**" if kept.quick else ""
-    return f"{origin}: commit {kept.commit}, {kept.when}, {kept.machine}{seeds}{quick}."
+    cost = f", {kept.processor_s:.0f} s of processors" if kept.processor_s else ""
+    return f"{origin}: commit {kept.commit}, {kept.when}, {kept.machine}{seeds}{cost}{quick}."
 
 
 def _row(quantity: Quantity, kept: Kept | None) -> str:

@@ -20,6 +20,7 @@ class Kept:
     machine: str
     when: str  #: date in UTC
     took_s: float
+    processor_s: float = 0.0  #: of it and of the programs that it ended; 0 = not measured then
     seeds: int
     quick: bool
     figures: Mapping[str, tuple[float, float, float]]  #: mean, and the ends of its interval

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, replace
 from pathlib import Path
 
 import simulator
 from benchmarks.pictures import Curve
-from experiments.experiment import Settings
+from experiments.experiment import SEEDS, Settings
 from simulator.workloads.experiments import Point, experiment, points_of
 from simulator.workloads.measures import Interval
 from simulator.workloads.model import Run
@@ -62,22 +62,27 @@ def shortened(run: Run, length: float) -> Run:
 
 def _results(
     points: Sequence[Point], settings: Settings
-) -> Iterator[tuple[Point, Mapping[str, Interval]]]:
+) -> list[tuple[Point, Mapping[str, Interval]]]:
     """Each setting over all seeds; one that was kept is read instead of run."""
-    kept = _read_kept(settings)
-    for number, point in enumerate(points):
-        seeds = range(point.run.seed, point.run.seed + settings.seeds)
-        key = hashlib.sha256(repr((point.run, seeds)).encode()).hexdigest()[:24]
-        if key not in kept:
+    kept, first = _read_kept(settings), points[0].run.seed
+    seeds = range(first, first + settings.seeds)
+    keys = [hashlib.sha256(repr((one.run, seeds)).encode()).hexdigest()[:24] for one in points]
+    missing = [place for place, key in enumerate(keys) if key not in kept]
+    at_once, before = max(1, SEEDS // settings.seeds), len(points) - len(missing)
+    for start in range(0, len(missing), at_once):
 
-            def advance(done: int, number: int = number) -> None:
-                settings.advance((number + done / settings.seeds) / len(points))
+        def advance(done: int, start: int = start) -> None:
+            settings.advance((before + start + done / settings.seeds) / len(points))
 
-            (result,) = experiment((point,), seeds, workers=settings.workers, progress=advance)
-            kept[key] = result.intervals
-            _keep(settings, key, result.intervals)
-        settings.advance((number + 1) / len(points))
-        yield point, kept[key]
+        batch = missing[start : start + at_once]
+        results = experiment(
+            [points[place] for place in batch], seeds, workers=settings.workers, progress=advance
+        )
+        for place, result in zip(batch, results, strict=True):
+            kept[keys[place]] = result.intervals
+            _keep(settings, keys[place], result.intervals)
+    settings.advance(1.0)
+    return [(point, kept[key]) for point, key in zip(points, keys, strict=True)]
 
 
 def _read_kept(settings: Settings) -> dict[str, Mapping[str, Interval]]:

@@ -11,9 +11,12 @@ import pytest
 
 from benchmarks.pictures import Bars, Curve, Picture, draw
 from experiments import results
+from experiments.beyond import TRACES
 from experiments.experiment import Evidence, Found, Settings
 from experiments.page import ACCEPTED, OPEN, OUTSIDE, SHOWN, experiment_of, page, verdict
 from experiments.references import Quantity, papers
+from experiments.simulated import compared, run_of
+from simulator.workloads.experiments import points_of, simulate
 from simulator.workloads.measures import Interval
 
 ROOT = Path(__file__).parents[3]
@@ -86,6 +89,31 @@ def test_an_experiment_has_the_numbers_and_pictures_of_its_figures(name: str) ->
     assert parts[-1] == pytest.approx(1.0)
 
 
+def test_a_simulation_continues_from_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "kept.jsonl"
+    parts: list[float] = []
+    settings = replace(TINY, keep=file, advance=parts.append)
+    first = compared(run_of("thesis"), ("fifo", "balance"), settings)
+    lines = file.read_text().splitlines()
+    assert len(lines) == 2
+    file.write_text(f"{lines[1]}\n{lines[0][:40]}\n")  # the second one was cut off
+    assert compared(run_of("thesis"), ("fifo", "balance"), settings) == first
+    assert len(file.read_text().splitlines()) == 3
+    monkeypatch.setattr("experiments.simulated.experiment", None)  # all is kept: nothing runs
+    assert compared(run_of("thesis"), ("fifo", "balance"), settings) == first
+    assert parts[-1] == 1.0
+
+
+@pytest.mark.parametrize("load", sorted(TRACES))
+def test_the_seed_changes_nothing_of_a_trace(load: str) -> None:
+    short = replace(run_of(load), duration_s=60.0)
+    (point,) = points_of(short, ("fifo",))
+    one, other = (simulate(point.run, seed)[0].figures for seed in (1, 2))
+    assert one == other
+
+
 @pytest.mark.parametrize("name", ["cost", "elastic_shares", "thesis_worked"])
 def test_what_is_exact_is_accepted(name: str) -> None:
     found = results.kept(
@@ -126,10 +154,14 @@ def test_a_number_without_a_result_is_not_run(found: results.Kept | None) -> Non
 
 
 def test_the_page_shows_both_numbers_the_origin_and_the_mark() -> None:
-    text = page(papers(), {"cost": kept(cpu_usd=0.5, speed_up=3.12)})
+    cost = replace(kept(cpu_usd=0.5, speed_up=3.12), processor_s=7.4)
+    text = page(papers(), {"cost": cost})
     row = "| function alone, one thread | 0.0184 USD | 0.5 USD | 0.01835…0.01845 | **outside** |"
     assert row in text
-    assert "*arithmetic*, `python -m experiments cost`: commit abc, 2026-01-01, m." in text
+    assert (
+        "*arithmetic*, `python -m experiments cost`: commit abc, 2026-01-01, m, 7 s of processors."
+        in text
+    )
     assert "![cost of the longest query](papers/orchgpu-cost.svg)" in text
     assert "*measured*, `python -m experiments published_loop`: not run yet." in text
 
