@@ -35,11 +35,12 @@ from contract.values import decode_value, encode_value
 from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.declaration import deployed_name
 from orchgpu.jobs.cancelling import cancel_job
-from orchgpu.jobs.cloud import JobCloud, Submitted
+from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.following import Followed, Follower
 from orchgpu.jobs.live.feed import Feed
 from orchgpu.jobs.outputs import read_output
 from orchgpu.jobs.scheduler import answering_scheduler
+from orchgpu.jobs.uploaded import Submitted
 from orchgpu.mapping import result_of
 
 logger = logging.getLogger("orchgpu.executor")

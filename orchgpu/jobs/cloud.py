@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import time
@@ -11,10 +10,10 @@ from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path, PurePath
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from contract.claim import Claim
-from contract.keys import claim_key, job_id, progress_key, report_key, result_key
+from contract.keys import claim_key, progress_key, report_key, result_key
 from contract.parameters import ENDPOINT, SET
 from contract.progress import Progress
 from contract.result import Report, Result
@@ -27,8 +26,18 @@ from fdl.plan.resources import Ledger, Notification, QueueResource, Record, Work
 from orchgpu.cloud_services import Address, CloudServices, Entry, Head, Identity
 from orchgpu.core.function import Function
 from orchgpu.core.runs.workflow import Workflow
-from orchgpu.jobs.files import check_file, unreadable
+from orchgpu.jobs.files import check_file
 from orchgpu.jobs.provider import provider
+from orchgpu.jobs.uploaded import (
+    DIGEST,
+    SOURCE,
+    Submitted,
+    TakesInputs,
+    input_key,
+    origin_of,
+    source_hash,
+    submitted_as,
+)
 from orchgpu.ports import Tolerating
 
 
@@ -49,47 +58,13 @@ class DirectFunction(Value):
         return any(file.name.endswith(rule.suffix) for rule in self.inputs)
 
 
-class TakesInputs(Protocol):
-    """A function or a workflow: uploads to its input start a job or a run."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def revision(self) -> str: ...
-    @property
-    def input_bucket(self) -> str: ...
-    @property
-    def input_prefix(self) -> str: ...
-    @property
-    def input_suffixes(self) -> tuple[str, ...]: ...
-
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Metadata of an input: the sha256 of its content.
-_DIGEST = "orchgpu-sha256"
-#: Metadata of an input that was copied: the sha256 of the URL of its source.
-_SOURCE = "orchgpu-source-sha256"
 #: Pauses before a read is repeated: for 15 minutes after versioning was first enabled on a bucket,
 #: S3 may answer 404 for what was just written, now and then.
 _FALSE_404_PAUSES_S = (0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
-
-
-class Submitted(Value):
-    """One uploaded input."""
-
-    function: Function
-    file: PurePath  #: its name; the file itself may be gone by now
-    key: str  #: in the function's input bucket
-    job_ids: tuple[str, ...]  #: by version id and, for events that carry none, by etag and date
-    #: RStart: this machine's wall clock at the start of the upload; the store's for an earlier one.
-    uploaded_s: float
-
-    @property
-    def input(self) -> str:
-        return f"{self.function.input_bucket}/{self.key}"
 
 
 class JobCloud:
@@ -256,13 +231,13 @@ class JobCloud:
         `parameters`: as `contract.parameters.set_text` writes them.
         """
         head = self.upload_input(function, file, parameters)
-        return _submitted(function, file, head, now_s)
+        return submitted_as(function, file, head, now_s)
 
     def upload_input(self, to: TakesInputs, file: Path, parameters: str = "") -> Head:
         """Upload one input. Raises INVALID for an unusable file."""
         self.check(to, file)
         bucket, key = to.input_bucket, input_key(to, file)
-        version = self.services.upload(file, bucket, key, _origin(to, file, parameters))
+        version = self.services.upload(file, bucket, key, origin_of(to, file, parameters))
         return _existing(lambda: self.services.head_object(bucket, key, version))
 
     def submitted_before(
@@ -272,7 +247,7 @@ class JobCloud:
         head = self.uploaded_before(function, file, parameters)
         if head is None:
             return None
-        return _submitted(function, file, head, head.modified.timestamp())
+        return submitted_as(function, file, head, head.modified.timestamp())
 
     def uploaded_before(self, to: TakesInputs, file: Path, parameters: str = "") -> Head | None:
         """The same content, uploaded for the function or workflow as it is deployed now, if any."""
@@ -285,7 +260,7 @@ class JobCloud:
             if not self._listed(bucket, key):
                 return None
             head = _existing(lambda: self.services.head_object(bucket, key))
-        return head if head.metadata == _origin(to, file, parameters) else None
+        return head if head.metadata == origin_of(to, file, parameters) else None
 
     def submit_once(
         self,
@@ -303,8 +278,8 @@ class JobCloud:
         """
         self.check(function, file)
         bucket, key = function.input_bucket, input_key(function, file)
-        copied = {_SOURCE: _hash(source)} if source else {}
-        origin = {**_origin(function, file, parameters), **copied}
+        copied = {SOURCE: source_hash(source)} if source else {}
+        origin = {**origin_of(function, file, parameters), **copied}
         origin |= {ENDPOINT: "1"} if opens else {}
         try:
             version = self.services.upload(file, bucket, key, origin, once=True)
@@ -313,20 +288,20 @@ class JobCloud:
                 raise
             version = None  # of another request, or of this one, whose answer was lost
         head = _existing(lambda: self.services.head_object(bucket, key, version))
-        if any(head.metadata.get(name) != origin.get(name) for name in (_DIGEST, SET)):
+        if any(head.metadata.get(name) != origin.get(name) for name in (DIGEST, SET)):
             text = f"s3://{bucket}/{key} has another content or other parameters"
             raise AppError(ErrorCode.CONFLICT, text)
-        return _submitted(function, file, head, head.modified.timestamp())
+        return submitted_as(function, file, head, head.modified.timestamp())
 
     def submitted_from(
         self, function: Function, file: PurePath, source: str, parameters: str = ""
     ) -> Submitted | None:
         """The job of an input that exists; None for one that was not made of these."""
         head = self.head(function.input_bucket, input_key(function, file))
-        found = (head.metadata.get(_SOURCE), head.metadata.get(SET, ""))
-        if found != (_hash(source), parameters):
+        found = (head.metadata.get(SOURCE), head.metadata.get(SET, ""))
+        if found != (source_hash(source), parameters):
             return None
-        return _submitted(function, file, head, head.modified.timestamp())
+        return submitted_as(function, file, head, head.modified.timestamp())
 
     @staticmethod
     def check(function: TakesInputs, file: Path) -> None:
@@ -461,15 +436,6 @@ def _existing(read: Callable[[], T]) -> T:
     return read()
 
 
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def input_key(function: TakesInputs, file: PurePath) -> str:
-    """The key under which a file becomes an input of the function."""
-    return "/".join(part for part in (function.input_prefix, file.name) if part)
-
-
 def _ahead_s(date: str | None, asked_s: float, answered_s: float) -> float | None:
     """The distance of a date of whole seconds from the interval in which it was written."""
     try:
@@ -481,23 +447,6 @@ def _ahead_s(date: str | None, asked_s: float, answered_s: float) -> float | Non
     if began_s > answered_s:
         return began_s - answered_s
     return min(0.0, began_s + 1.0 - asked_s)
-
-
-def _origin(function: TakesInputs, file: Path, parameters: str = "") -> dict[str, str]:
-    """Metadata of an input, by which a repeated command recognises its own upload."""
-    try:
-        with file.open("rb") as content:
-            digest = hashlib.file_digest(content, "sha256").hexdigest()
-    except OSError as error:
-        raise unreadable(file, error) from error
-    given = {SET: parameters} if parameters else {}
-    return {_DIGEST: digest, "orchgpu-revision": function.revision, **given}
-
-
-def _submitted(function: Function, file: PurePath, head: Head, uploaded_s: float) -> Submitted:
-    key = input_key(function, file)
-    ids = tuple(job_id(function.input_bucket, key, v, function.name) for v in head.versions)
-    return Submitted(function=function, file=file, key=key, job_ids=ids, uploaded_s=uploaded_s)
 
 
 def _known(cls: type[T], body: bytes, key: str) -> T:

@@ -13,7 +13,8 @@ from contract.envelope import ENV_NAME
 from contract.keys import parse_staging_key
 from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.core.function import Function
-from orchgpu.jobs.cloud import JobCloud, Submitted, input_key
+from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.uploaded import Submitted, input_key
 from remote_gpu.wire.connection import Access, parse_access
 from remote_gpu.wire.errors import WireError
 

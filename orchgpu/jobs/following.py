@@ -20,10 +20,11 @@ from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import LeasePush
 from orchgpu.core.function import Function
-from orchgpu.jobs.cloud import JobCloud, Submitted
+from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.live.feed import Change, Feed
 from orchgpu.jobs.outputs import JobOutput, output_of
 from orchgpu.jobs.summary import reason_of, state_of
+from orchgpu.jobs.uploaded import Submitted
 from orchgpu.jobs.waiting import reason_of_wait, waits
 
 #: The longest pause between two checks; a push about a followed job ends it.

@@ -41,9 +41,10 @@ from orchgpu.core.runs.newest import newest_prefix, newest_run
 from orchgpu.core.runs.records import Admission, Cancel, Frozen, InputFile, Retry, RunResult
 from orchgpu.core.runs.state import Run, Step, state_of
 from orchgpu.core.runs.workflow import Workflow
-from orchgpu.jobs.cloud import JobCloud, input_key
+from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.places import Input
 from orchgpu.jobs.transfers import for_each
+from orchgpu.jobs.uploaded import input_key
 
 logger = logging.getLogger(__name__)
 

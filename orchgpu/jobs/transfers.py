@@ -17,10 +17,11 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.suggest import one_of_known
 from corekit.values import Value
 from orchgpu.core.function import Function
-from orchgpu.jobs.cloud import JobCloud, Submitted, TakesInputs
+from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.following import Followed
 from orchgpu.jobs.outputs import JobOutput, download_output, is_content
 from orchgpu.jobs.places import Input, file_below, find_inputs, refuse_same_names
+from orchgpu.jobs.uploaded import Submitted, TakesInputs
 
 #: Each output has a file of its own, whatever other jobs write.
 OWN_FOLDERS = "{job}/{key}"

@@ -11,10 +11,11 @@ import orchgpu
 from corekit.errors import AppError
 from orchgpu.core.function import Function
 from orchgpu.jobs.cancelling import cancel_job
-from orchgpu.jobs.cloud import JobCloud, Submitted
+from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.following import Followed
 from orchgpu.jobs.places import Input
 from orchgpu.jobs.transfers import inputs_of, submit_all
+from orchgpu.jobs.uploaded import Submitted
 from orchgpu.mapping import JobResult, result_of
 
 #: One job in Airflow's JSON.

@@ -11,9 +11,9 @@ from corekit.cli.progress import Bar
 from corekit.cli.screen import Coloured, echo
 from corekit.cli.text import padded, printable
 from orchgpu.cli.jobs.report import NAME_WIDTH, echo_progress
-from orchgpu.jobs.cloud import Submitted
 from orchgpu.jobs.following import Followed, Tally
 from orchgpu.jobs.transfers import for_each
+from orchgpu.jobs.uploaded import Submitted
 
 T = TypeVar("T")
 R = TypeVar("R")

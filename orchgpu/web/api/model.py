@@ -13,11 +13,11 @@ from urllib.parse import quote
 from contract.result import Result
 from corekit.values import Meta, Value, replace
 from orchgpu.core.function import Function
-from orchgpu.jobs.cloud import Submitted
 from orchgpu.jobs.joblog import Line
 from orchgpu.jobs.known import Known
 from orchgpu.jobs.outputs import JobOutput, output_of
 from orchgpu.jobs.summary import JobSummary
+from orchgpu.jobs.uploaded import Submitted
 from orchgpu.web.api.state import PREFIX
 from orchgpu.web.stories import explanation_of, summary_of_known
 

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.core.admission.rates import Rates
-from orchgpu.jobs.cloud import Submitted
+from orchgpu.jobs.uploaded import Submitted
 
 #: Begins every path of the API.
 PREFIX = "/v1/"

@@ -21,9 +21,10 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
 from gpu_scheduler.protocol.keys import KeyRole
 from orchgpu.core.function import Function
-from orchgpu.jobs.cloud import JobCloud, Submitted, input_key
+from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.parameters import parameters_text
 from orchgpu.jobs.places import At, parse_url
+from orchgpu.jobs.uploaded import Submitted, input_key
 from orchgpu.web.api.callers import visit_of
 from orchgpu.web.api.cloud_events import (
     EVENT_BYTES_MAX,

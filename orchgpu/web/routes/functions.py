@@ -22,10 +22,11 @@ from orchgpu.core.runs.workflow import Workflow
 from orchgpu.deploy.deployment import execute, prepare_rollback
 from orchgpu.deploy.ports import ScheduleState
 from orchgpu.deploy.revisions import Revision
-from orchgpu.jobs.cloud import DirectFunction, JobCloud, input_key
+from orchgpu.jobs.cloud import DirectFunction, JobCloud
 from orchgpu.jobs.provider import provider
 from orchgpu.jobs.rights import KeyRights
 from orchgpu.jobs.schedules import next_run_s
+from orchgpu.jobs.uploaded import input_key
 from orchgpu.ports import Tolerating
 from orchgpu.web.http.answers import answered, body_of
 from orchgpu.web.http.security import visit_of

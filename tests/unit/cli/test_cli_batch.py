@@ -13,10 +13,11 @@ from corekit.cli.program import interrupted
 from corekit.cli.progress import BAR_WIDTH, bar
 from corekit.errors import AppError, invalid
 from orchgpu.cli.jobs.batch import Progress, transfer
-from orchgpu.jobs.cloud import JobCloud, Submitted
+from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.following import Followed
 from orchgpu.jobs.outputs import is_content
 from orchgpu.jobs.transfers import for_each, inputs_of
+from orchgpu.jobs.uploaded import Submitted
 from tests.commandline import Terminal
 from tests.history_records import FUNCTION
 

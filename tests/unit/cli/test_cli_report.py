@@ -22,10 +22,11 @@ from orchgpu.cli.jobs.report import (
     job_json,
     timeline,
 )
-from orchgpu.jobs.cloud import JobCloud, Submitted
+from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.following import Followed
 from orchgpu.jobs.measures import MOMENTS
 from orchgpu.jobs.transfers import OutputFolder
+from orchgpu.jobs.uploaded import Submitted
 from tests import history_records
 from tests.history_records import job_record, job_result
 

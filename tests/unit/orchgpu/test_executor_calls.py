@@ -12,8 +12,9 @@ from corekit.values import replace
 from gpu_scheduler.model import Request
 from orchgpu.core.function import Function
 from orchgpu.executor import JobFuture, _Calls
-from orchgpu.jobs.cloud import JobCloud, Submitted
+from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.following import Follower
+from orchgpu.jobs.uploaded import Submitted
 
 FUNCTION = Function(
     name="f",

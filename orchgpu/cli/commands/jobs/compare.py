@@ -31,10 +31,11 @@ from orchgpu.core.execution import Choice, Place, place_of
 from orchgpu.core.function import Function as Deployed
 from orchgpu.core.prices import Prices
 from orchgpu.jobs.cancelling import cancel_job
-from orchgpu.jobs.cloud import JobCloud, Submitted
+from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.following import LOOK_EVERY_S, Followed, follow
 from orchgpu.jobs.scheduler import ask, scheduler_address
 from orchgpu.jobs.transfers import inputs_of, submit_all
+from orchgpu.jobs.uploaded import Submitted
 from orchgpu.replica.host_facts import host_facts
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from orchgpu.cli.options import (
 from orchgpu.cloud_services import Address
 from orchgpu.core.function import Function
 from orchgpu.core.runs.workflow import Workflow
-from orchgpu.jobs.cloud import JobCloud, Submitted
+from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.files import check_file
 from orchgpu.jobs.following import Followed, follow
 from orchgpu.jobs.parameters import parameters_text
@@ -54,6 +54,7 @@ from orchgpu.jobs.transfers import (
     inputs_of,
     submit_all,
 )
+from orchgpu.jobs.uploaded import Submitted
 
 if TYPE_CHECKING:
     from fdl.model import Document

@@ -23,12 +23,13 @@ from orchgpu.cli.jobs.report import (
 from orchgpu.cli.jobs.runs import echo_runs, on_change, run_json
 from orchgpu.cli.options import scheduler_option
 from orchgpu.core.job import input_from_payload
-from orchgpu.jobs.cloud import JobCloud, Submitted
+from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.following import follow
 from orchgpu.jobs.known import Known, moments
 from orchgpu.jobs.run_following import as_started, follow_runs
 from orchgpu.jobs.runs import find_run, is_run
 from orchgpu.jobs.scheduler import scheduler_or_none
+from orchgpu.jobs.uploaded import Submitted
 
 
 @click.command("wait")
