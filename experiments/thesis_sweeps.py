@@ -91,8 +91,11 @@ def _effects(settings: Settings) -> dict[str, float]:
 
 def _with_execution(run_: Run, factor: float) -> Run:
     """The same requests in other units of time, but for their loading."""
-    times = {"duration_s": run_.duration_s * factor, "measure_from_s": run_.measure_from_s * factor}
-    return replace(with_execution(run_, factor), **times)
+    return replace(
+        with_execution(run_, factor),
+        duration_s=run_.duration_s * factor,
+        measure_from_s=run_.measure_from_s * factor,
+    )
 
 
 def _with_devices(run_: Run, count: float) -> Run:
