@@ -53,7 +53,7 @@ def ecs_that_answers(*answers: tuple[str, dict[str, Any]]) -> Iterator[tuple[Ecs
 
 def test_a_task_without_an_instance_is_an_order_that_is_taken_back_by_its_id() -> None:
     living = listed(task("a", "RUNNING"), task("b", "PROVISIONING"), task("c", "PENDING"))
-    ended = ("stop_task", {})
+    ended: tuple[str, dict[str, Any]] = ("stop_task", {})
     known = ("describe_capacity_providers", ACTIVE)
     with ecs_that_answers(known, *living, *listed(), *living, ended) as (port, calls):
         group = asyncio.run(seen(port))
