@@ -89,6 +89,7 @@ def at_and_beyond(field: str, keyword: str, bound: Any) -> tuple[Any, Any]:
         case "maxItems":
             items: dict[str, Any] = {"steps": STEP, "pools": POOL, "data": "x", "programs": "x"}
             items["data_sets"] = {"name": "x", "source": "s3://data/x", "digest": "0" * 64}
+            items["floors"] = {"request": {"memory_mib": 1, "workload": "x"}, "workers_min": 1}
             item = items.get(field, "x>=1")  # else a constraint, or any text
             return [item] * bound, [item] * (bound + 1)
     raise AssertionError(keyword)
