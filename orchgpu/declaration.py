@@ -63,8 +63,8 @@ def function(
 
     With `values` it takes the value of its input and returns that of its one output instead, as
     `orchgpu.Executor` sends and receives them: JSON, bytes or a NumPy array, by the file's suffix.
-    `load` is called once in each process, and gives the second argument of every call there, such
-    as a model. With `execution="host", host={"warm": True}` a process serves many jobs.
+    `load` is called once in each process and gives the second argument of every call, as a model.
+    With `execution="host"` and `host={"warm": True}`, or `endpoint`, a process stays.
 
     `input`, `output`: where its files come from and go to; `gpu`, `job`: the blocks of that name,
     or the word `none` (without `gpu` its jobs get no device); `name`: by default the function's,
@@ -73,17 +73,14 @@ def function(
     with their sources, near the device (`{"weights": "s3://models/llm"}`); `schedule`: times at
     which it runs, as `"0 3 * * 1"`; `execution`, `host`: where it runs, in `"lambda"`, on the
     `"host"` of its device or `"auto"`, and the terms there (`{"network": True}`); `endpoint`:
-    whether programs call it over HTTP, in a process that stays; the handler may then `yield` its
-    answer in parts; `settings`: further keys of `lambda:`, such as `memory` and `timeout`. Every
-    key and its values are those of a definition file, and are checked by the deploy. Raises
-    TypeError for `values` without `output`.
+    whether programs call it over HTTP; `settings`: further keys of `lambda:`. Every key is that of
+    a definition file, and checked by the deploy. Raises TypeError for `values` without `output`.
     """
     if values and not output:
         raise TypeError("values=True needs an output: it is where the returned value is stored")
     block: dict[str, object] = {"output": _list(output)} if output else {}
-    without_device = gpu is None or gpu == "none"
     jobs: object = job
-    if job == "none" or (job is None and without_device):
+    if job == "none" or (job is None and gpu in (None, "none")):
         block["input"] = _list(input)
     else:
         jobs = {"input": _list(input), **(job or {})}
