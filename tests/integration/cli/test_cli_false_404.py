@@ -12,7 +12,7 @@ import pytest
 from corekit.values import replace
 from gpu_scheduler.model import DeviceKind, Request
 from local_cloud.model.weather import Weather
-from orchgpu.jobs.cloud import JobCloud, _origin
+from orchgpu.jobs.cloud import JobCloud
 from tests import history_records
 from tests.embedded_cloud import client_of, cloud_in
 
@@ -63,7 +63,7 @@ def test_an_input_that_was_uploaded_before_is_found_although_s3_answers_404_at_f
     file.write_bytes(b"x")
     assert cloud.submitted_before(FUNCTION, file) is None
     services = cloud.services
-    services.upload(file, "fresh", "input", _origin(FUNCTION, file, ""))
+    services.upload(file, "fresh", "input", origin_of(FUNCTION, file, ""))
     services.upload(file, "fresh", "input and more")
     found = cloud.submitted_before(FUNCTION, file)
     assert found is not None
