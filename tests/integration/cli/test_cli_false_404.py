@@ -13,6 +13,7 @@ from corekit.values import replace
 from gpu_scheduler.model import DeviceKind, Request
 from local_cloud.model.weather import Weather
 from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.uploaded import origin_of
 from tests import history_records
 from tests.embedded_cloud import client_of, cloud_in
 
