@@ -75,6 +75,8 @@ def _scalar(node: Scalar, text: str) -> Any:
 def _needed(known: KnownKey, siblings: list[KnownKey]) -> list[str]:
     if known.path.endswith(("notify[].secret", "notify[].format")):
         return ["webhook: https://hooks.example/x"]
+    if known.path.endswith(("endpoint.idle_s", "endpoint.call_s")):
+        return ["enabled: false"]  # one that answers calls needs keys of its function
     return [
         f"{name}: {NEEDED[name]}"
         for other in siblings
@@ -117,6 +119,8 @@ def _says_all(known: KnownKey, value: str) -> bool:
     item = reader.item if isinstance(reader, ListOf) else reader
     if isinstance(item, Block) and item.short is not None:
         return False  # a lone value is a name, with rules of its own
+    if known.path.endswith("endpoint.enabled"):
+        return False  # needs keys of its function
     written = value.startswith(("'", "[", "{")) or value in ("0400", "+5", "1e3", "4.5", "1.5")
     return isinstance(item, _SAYS_ALL) and not written
 
