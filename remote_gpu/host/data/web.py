@@ -32,11 +32,11 @@ class ChallengedError(AppError):
 
 
 def url_of(text: str) -> URL:
-    """Raises INVALID for a text that is no URL."""
+    """The URL of a text. Raises INVALID for another text."""
     try:
         return URL(text)
     except ValueError as error:
-        raise invalid(f"{text.partition('?')[0]:.200} is not a URL: {error}") from None
+        raise invalid(f"{text.partition('?')[0]:.200} is not a valid URL: {error}") from None
 
 
 def on_this_machine(address: str) -> bool:

@@ -164,14 +164,17 @@ def test_a_place_of_tokens_that_is_no_url_is_named(registry: Registry, realm: st
     def answer(request: BaseHTTPRequestHandler) -> None:
         send(request, 401, b"", {"WWW-Authenticate": f'Bearer realm="{realm}"'})
 
-    with serving(answer) as registry.url, pytest.raises(AppError, match="is not a URL") as raised:
+    with (
+        serving(answer) as registry.url,
+        pytest.raises(AppError, match="is not a valid URL") as raised,
+    ):
         listed(registry)
     assert raised.value.code is ErrorCode.INVALID
 
 
 @pytest.mark.parametrize("text", ["oci://a:99999/x@sha256:", "https://[x/y#sha256="])
 def test_a_place_that_is_no_url_is_named(text: str) -> None:
-    with pytest.raises(AppError, match="is not a URL") as raised:
+    with pytest.raises(AppError, match="is not a valid URL") as raised:
         asyncio.run(present_of(text + "0" * 64))
     assert raised.value.code is ErrorCode.INVALID
 
