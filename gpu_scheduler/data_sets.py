@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Annotated
+from urllib.parse import unquote
 
 from corekit.values import Checked, Meta
 from gpu_scheduler.data_names import is_data_name
@@ -45,9 +46,12 @@ HTTPS_PATTERN = re.compile(r"(https://[^\s#]+)#sha256=([0-9a-f]{64})", re.ASCII)
 HF_PATTERN = re.compile(
     r"hf://((?:datasets/)?\w[\w.-]*(?:/\w[\w.-]*)?)@(\w[\w.-]*)(?:/([^?#]+))?", re.ASCII
 )
+#: One part of a repository's name, by the distribution specification.
+_OCI_PART = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
 #: Registry, name, digest of the manifest.
 OCI_PATTERN = re.compile(
-    r"oci://([a-z0-9][a-z0-9.-]*(?::\d+)?)/([a-z0-9][a-z0-9._/-]*)@sha256:([0-9a-f]{64})", re.ASCII
+    rf"oci://([a-z0-9][a-z0-9.-]*(?::\d+)?)/({_OCI_PART}(?:/{_OCI_PART})*)@sha256:([0-9a-f]{{64}})",
+    re.ASCII,
 )
 _FORMS = {
     "s3": (S3_PATTERN, "s3://bucket/prefix, or s3://bucket/key?versionId=ID"),
@@ -68,7 +72,16 @@ def source_problem(text: str) -> str | None:
     match = pattern.fullmatch(text)
     if match is None or (scheme == "s3" and match[3] is not None and not match[2]):
         return f"has not the form {form}"
+    if scheme == "https" and _has_dot_segments(match[1]):
+        return "leads elsewhere than it reads: write its path without . and .."
     return None
+
+
+def _has_dot_segments(url: str) -> bool:
+    """Those of a path are resolved by clients and servers, encoded ones too: behind them is another
+    place than the text has, by which an operator lets sources in."""
+    path = unquote(url.partition("?")[0])
+    return not {".", ".."}.isdisjoint(re.split(r"[/\\]", path))
 
 
 SetBytes = Annotated[int, Meta(ge=0, le=SET_BYTES_MAX)]

@@ -11,11 +11,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 import msgspec
-from yarl import URL
 
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.data_manifest import ArtifactManifest, File, artifact_files
-from remote_gpu.host.data.web import ChallengedError, Sink, Web, on_this_machine
+from remote_gpu.host.data.web import ChallengedError, Sink, Web, on_this_machine, url_of
 
 T = TypeVar("T")
 _MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
@@ -75,7 +74,7 @@ class ArtifactSource:
 
     async def _token(self, refusal: ChallengedError) -> str:
         asked = _parameters(refusal.challenge)
-        realm = URL(asked.pop("realm", ""))
+        realm = url_of(asked.pop("realm", ""))
         if realm.scheme not in ("https", self._scheme) or not realm.host:
             raise refusal
         wanted = {key: value for key, value in asked.items() if key in ("service", "scope")}

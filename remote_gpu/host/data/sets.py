@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from corekit.aio.supervise import Nursery
 from corekit.errors import AppError, ErrorCode
@@ -307,5 +306,5 @@ async def _line(process: asyncio.subprocess.Process) -> Any:
 
 def _origin(source: str) -> str:
     """The server or bucket of a source; the Hugging Face Hub is one server."""
-    place = urlsplit(source)
-    return f"{place.scheme}://{place.netloc if place.scheme != 'hf' else ''}"
+    scheme, _, place = source.partition("://")
+    return f"{scheme}://{place.partition('/')[0] if scheme != 'hf' else ''}"

@@ -31,6 +31,14 @@ class ChallengedError(AppError):
         self.challenge = challenge
 
 
+def url_of(text: str) -> URL:
+    """The URL of a text. Raises INVALID for another text."""
+    try:
+        return URL(text)
+    except ValueError as error:
+        raise invalid(f"{text.partition('?')[0]:.200} is not a valid URL: {error}") from None
+
+
 def on_this_machine(address: str) -> bool:
     """The machine itself, whose services trust it, and its credentials."""
     return is_loopback(address) or refused_address(address)
@@ -60,13 +68,16 @@ class Web:
     async def get(
         self, url: str, start: int, stop: int | None, sink: Sink, headers: Mapping[str, str]
     ) -> None:
-        """The bytes from `start` up to `stop`."""
+        """The bytes from `start` up to `stop`. A server without ranges sends all bytes before them
+        too: a file of n parts costs n/2 times its bytes."""
         part = {"Range": f"bytes={start}-{'' if stop is None else stop - 1}"}
         async with self._asked(url, {**headers, **(part if start or stop else {})}) as answer:
-            skipped = 0 if answer.status == 206 else start
+            at, end = (start, None) if answer.status == 206 else (0, stop)
             async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
-                sink(chunk[skipped:])
-                skipped = max(0, skipped - len(chunk))
+                sink(chunk[max(0, start - at) : None if end is None else end - at])
+                at += len(chunk)
+                if end is not None and at >= end:
+                    return
 
     async def document(self, url: str, headers: Mapping[str, str]) -> bytes:
         """A whole document. Raises INVALID for one of more than 64 MiB."""
@@ -84,7 +95,7 @@ class Web:
     async def _asked(
         self, text: str, headers: Mapping[str, str]
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        url, sent = URL(text), {"Accept-Encoding": "identity", **headers}
+        url, sent = url_of(text), {"Accept-Encoding": "identity", **headers}
         place = text.partition("?")[0]
         try:
             for left in range(self._redirects_max, -1, -1):

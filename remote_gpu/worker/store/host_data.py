@@ -46,10 +46,11 @@ def read(context: Context, args: Arguments) -> Outcome:
     """`name`, `file`, `offset`, `size` → the bytes, fewer at the file's end. Raises OpFailed:
     ENOENT, EINVAL for data of the operator, ENOMEM beyond the quota."""
     asked = _READ.read(args)
-    path = context.data_file(asked["name"], asked["file"])
+    context.data_path(asked["name"])
     if asked["name"] not in context.declared:
         text = f"data {asked['name']!r} is the host's own, for operations alone"
         raise invalid(f"{text}: declare a set by `data:` to read its files")
+    path = context.data_file(asked["name"], asked["file"])
     size = min(asked["size"], max(0, path.stat().st_size - asked["offset"]))
     with context.quota.held(size), path.open("rb") as stream:
         stream.seek(asked["offset"])

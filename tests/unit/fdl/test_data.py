@@ -63,6 +63,7 @@ BAD = {
     "{w: s3://models}": "f:8:15: error: functions.aws[0].data.w: 's3://models' has not the form s3://bucket/prefix, or s3://bucket/key?versionId=ID",
     "{w: ftp://x}": "f:8:15: error: functions.aws[0].data.w: 'ftp://x' is not a source of data: s3://…, hf://…@…, oci://…@sha256:… or https://…#sha256=…",
     "{w: https://h/x}": "f:8:15: error: functions.aws[0].data.w: 'https://h/x' has not the form https://host/path#sha256= and 64 hex digits",
+    f"{{w: 'https://h/a/../b#sha256={HEX}'}}": f"f:8:15: error: functions.aws[0].data.w: 'https://h/a/../b#sha256={HEX}' leads elsewhere than it reads: write its path without . and ..",
     "{w: hf://o/n}": "f:8:15: error: functions.aws[0].data.w: 'hf://o/n' has not the form hf://owner/name@revision, with datasets/ before a data set's owner",
     "{w: host:p}": "f:8:15: error: functions.aws[0].data.w: a folder of the host keeps its name: write `p`, not `w`",
     "{w: {source: s3://b/x}}": "f:8:24: error: functions.aws[0].data.w.source: 's3://b/x' has not the form s3://bucket/prefix, or s3://bucket/key?versionId=ID",

@@ -20,6 +20,7 @@ from gpu_scheduler.data_sets import (
     fetch_s,
     held_bytes,
     loaded_name,
+    source_problem,
 )
 from gpu_scheduler.model import Placement, Request
 from gpu_scheduler.monitor.device_report import ReportedData
@@ -172,3 +173,24 @@ def test_reports_are_differences_until_they_are_acknowledged() -> None:
     assert reports.news({"a": 3}, None) == HeldData(
         added=(HeldSet(key="a", bytes=3),), removed=("b",)
     )
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("oci://h:5000/a/b-c__d.e/f--g@sha256:", None),
+        ("oci://h/allowed/../../secret/x@sha256:", "has not the form oci://"),
+        ("oci://h/allowed/./x@sha256:", "has not the form oci://"),
+        ("oci://h/allowed//x@sha256:", "has not the form oci://"),
+        ("https://h/v..1/.x/a%20b?at=../x#sha256=", None),
+        ("https://h/allowed/../secret#sha256=", "leads elsewhere"),
+        ("https://h/allowed/..?x#sha256=", "leads elsewhere"),
+        ("https://h/allowed/%2e%2E/secret#sha256=", "leads elsewhere"),
+        ("https://h/allowed/..%2fsecret#sha256=", "leads elsewhere"),
+        ("https://h/allowed%5c.%2e%5Csecret#sha256=", "leads elsewhere"),
+        ("https://h/allowed/./x#sha256=", "leads elsewhere"),
+    ],
+)
+def test_a_source_leads_nowhere_else_than_it_reads(source: str, problem: str | None) -> None:
+    found = source_problem(source + "0" * 64)
+    assert found is None if problem is None else (found or "").startswith(problem)

@@ -62,8 +62,11 @@ def test_a_folder_of_the_operator_is_for_operations_alone(weights: Path) -> None
     runner = Runner(load_registry(["noop"]), context)
     found, _, _ = runner.run("data.open", {"name": "weights"}, ())
     assert found == {"sha256": "0" * 64, "files": {}}
-    with pytest.raises(OpFailed, match="EINVAL: data 'weights' is the host's own"):
-        runner.run("data.read", {"name": "weights", "file": "a.fasta"}, ())
+    for file in ("a.fasta", "absent"):
+        with pytest.raises(OpFailed, match="EINVAL: data 'weights' is the host's own"):
+            runner.run("data.read", {"name": "weights", "file": file}, ())
+    with pytest.raises(OpFailed, match="ENOENT: no data 'none' on this host"):
+        runner.run("data.read", {"name": "none"}, ())
 
 
 def test_a_read_fits_the_memory_of_the_lease(weights: Path) -> None:

@@ -17,7 +17,7 @@ from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.data_manifest import File, digest_of, manifest_of
 from remote_gpu.host.data.artifact import ArtifactSource
 from remote_gpu.host.data.fetch import Fetch, Task
-from remote_gpu.host.data.sources import source_of
+from remote_gpu.host.data.sources import present_of, source_of
 from tests.hub import send, send_part, serving
 
 CONTENT = b"weights" * 2000
@@ -96,11 +96,12 @@ def listed(registry: Registry, digest: str = "") -> list[File]:
     return asyncio.run(run())
 
 
-def test_the_files_arrive_with_an_anonymous_token(registry: Registry, tmp_path: Path) -> None:
+def fetch(registry: Registry, folder: Path) -> None:
+    """Fetch the artifact as gpud does."""
+
     async def run() -> None:
         one = source(registry)
-        declared = digest_of(manifest_of("x", listing))
-        task = Task(source="x", digest=declared, folder=str(tmp_path), part_bytes=5000, parent=0)
+        task = Task(source="x", digest=declared, folder=str(folder), part_bytes=5000, parent=0)
         fetch = Fetch(task, one)
         fetch.most_bytes = 10**6
         try:
@@ -108,9 +109,13 @@ def test_the_files_arrive_with_an_anonymous_token(registry: Registry, tmp_path: 
         finally:
             await one.close()
 
-    listing = listed(registry)
+    declared = digest_of(manifest_of("x", listed(registry)))
     registry.tokens = 0
     asyncio.run(run())
+
+
+def test_the_files_arrive_with_an_anonymous_token(registry: Registry, tmp_path: Path) -> None:
+    fetch(registry, tmp_path)
     assert (tmp_path / "files/weights/a.bin").read_bytes() == CONTENT
     assert (tmp_path / "files/config.json").read_bytes() == b"{}"
     assert registry.tokens == 1
@@ -152,3 +157,34 @@ def test_a_token_that_does_not_help_is_asked_for_once(registry: Registry) -> Non
 def test_a_source_names_the_digest_of_its_manifest(text: str) -> None:
     with pytest.raises(AppError, match="has not the form oci://registry/name@sha256: and 64 hex"):
         source_of(text)
+
+
+@pytest.mark.parametrize("realm", ["https://a:99999/token", "https://[x/token"])
+def test_a_place_of_tokens_that_is_no_url_is_named(registry: Registry, realm: str) -> None:
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        send(request, 401, b"", {"WWW-Authenticate": f'Bearer realm="{realm}"'})
+
+    with (
+        serving(answer) as registry.url,
+        pytest.raises(AppError, match="is not a valid URL") as raised,
+    ):
+        listed(registry)
+    assert raised.value.code is ErrorCode.INVALID
+
+
+@pytest.mark.parametrize("text", ["oci://a:99999/x@sha256:", "https://[x/y#sha256="])
+def test_a_place_that_is_no_url_is_named(text: str) -> None:
+    with pytest.raises(AppError, match="is not a valid URL") as raised:
+        asyncio.run(present_of(text + "0" * 64))
+    assert raised.value.code is ErrorCode.INVALID
+
+
+def test_files_in_many_parts_arrive_from_a_store_without_ranges(
+    registry: Registry, tmp_path: Path
+) -> None:
+    def store(request: BaseHTTPRequestHandler) -> None:
+        send(request, 200, registry.blobs[request.path.strip("/")])
+
+    with serving(store) as registry.store_url:
+        fetch(registry, tmp_path)
+    assert (tmp_path / "files/weights/a.bin").read_bytes() == CONTENT

@@ -18,7 +18,7 @@ from gpu_scheduler.model import EndReason
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.data.files import DataFiles
 from remote_gpu.host.data.library import KeptSet
-from remote_gpu.host.data.sets import DataSets
+from remote_gpu.host.data.sets import DataSets, _origin
 from remote_gpu.host.leases.lease_log import LeaseLog
 from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.table import LeaseTable
@@ -157,3 +157,17 @@ async def test_any_error_of_a_fetch_ends_its_leases(tmp_path: Path) -> None:
         install = one.install(lease(1, weights))
         assert await one.leases.until(lambda: one.leases.table.find(install.lease) is None, 30.0)
         assert not one.sets._fetching
+
+
+@pytest.mark.parametrize(
+    ("source", "origin"),
+    [
+        ("s3://models/a/b", "s3://models"),
+        ("hf://acme/reader@main", "hf://"),
+        ("oci://h:5000/a/b@sha256:0", "oci://h:5000"),
+        ("https://h/a/b#sha256=0", "https://h"),
+        ("https://[x/a#sha256=0", "https://[x"),  # its fetch names what is wrong
+    ],
+)
+async def test_fetches_from_one_origin_have_one_rate(source: str, origin: str) -> None:
+    assert _origin(source) == origin
