@@ -101,7 +101,7 @@ def find(
     """
     found: list[WrittenFile] = []
     if folder.is_symlink():
-        _fail("the output folder is a link in place of a folder; write into the folder that was there")
+        _fail("the output folder is a link in place of a folder; write into the one that was there")
     real_root = root.resolve()
     for path in _walk(folder, folders_max):
         inside = path.relative_to(root)
