@@ -145,7 +145,6 @@ class Endpoint:
 
         A job that was known, and is forgotten, is over.
         """
-        function = self.function
         while True:
             known, now_s = self._known(console), console.clock.monotonic_s()
             if known is None and now_s >= self._unknown_until_s:
@@ -154,20 +153,21 @@ class Endpoint:
                 self._unknown_until_s = now_s
                 if known.over:
                     return None
-            if known is not None and known.state == "RUNNING":
-                job = known.job
-                try:
-                    access = await console.cloud.ask(
-                        party, lambda cloud, job=job: access_of(cloud, function, job)
-                    )
-                    if access is not None:
-                        return await console.lines.connect(access)
-                except AppError as error:
-                    if error.code is ErrorCode.DENIED:
-                        raise
-                    about = {"event": "endpoint", "job": job, "why": error.message}
-                    logger.info("an endpoint does not answer yet", extra=about)
+                if known.state == "RUNNING":
+                    try:
+                        if (line := await self._reached(console, party, known.job)) is not None:
+                            return line
+                    except AppError as error:
+                        if error.code is ErrorCode.DENIED:
+                            raise
+                        about = {"event": "endpoint", "job": known.job, "why": error.message}
+                        logger.info("an endpoint does not answer yet", extra=about)
             await console.live.changed(_LOOK_S)
+
+    async def _reached(self, console: Console, party: str, job: str) -> Line | None:
+        function = self.function
+        access = await console.cloud.ask(party, lambda cloud: access_of(cloud, function, job))
+        return None if access is None else await console.lines.connect(access)
 
     def _not_opened(self, known: JobSummary | None) -> AppError:
         text = f"the endpoint of {self.function.name} could not be opened: "

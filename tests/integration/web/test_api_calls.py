@@ -89,7 +89,7 @@ async def turns(endpoint: Endpoint, count: int) -> None:
     """Until so many calls have, or wait for, their turn."""
 
     async def are() -> bool:
-        return vars(endpoint)["_calls"] == count
+        return bool(vars(endpoint)["_calls"] == count)
 
     await until(are)
 
