@@ -82,7 +82,7 @@ class WrittenFile:
         *folders, name = self.inside.parts
         with open_folder(self.root, folders) as folder, open_plain(name, folder) as file:
             if file is None:
-                raise OSError(errno.EINVAL, "it is no plain file any more")
+                raise OSError(errno.EINVAL, "it is not a plain file")
             yield file
 
 

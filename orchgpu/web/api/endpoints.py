@@ -46,7 +46,7 @@ class Endpoint:
         self.read_at_s = read_at_s
         self._jobs: tuple[str, ...] = ()  #: ids that the job that opens, or opened it, may have
         self._unknown_until_s = 0.0  #: it is given up then, unless the picture has it
-        self._id = ""  #: of an input that may be stored: a repeated one is no other job
+        self._id = ""  #: of an input that may be stored: repeated, it is the same job
         self.replaced = False  #: by another revision's
         self._calls = 0
         self._turn = asyncio.Lock()
