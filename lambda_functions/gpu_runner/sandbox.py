@@ -27,6 +27,8 @@ from typing import BinaryIO, Self
 _PREFIX = "orchgpu-run-"
 #: A file name has at most 255 bytes on Linux, a key 1,024; this much of its end is kept.
 NAME_BYTES_MAX = 200
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PR_SET_DUMPABLE = 4  # <linux/prctl.h>
 #: Static credentials of the function's role; existing clients keep their own copies.
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
@@ -179,6 +181,33 @@ def open_plain(path: Path | str, folder: int | None = None) -> Iterator[BinaryIO
         yield opened if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
 
 
+@contextlib.contextmanager
+def open_folder(root: Path, parts: Sequence[str]) -> Iterator[int]:
+    """A descriptor of a folder below `root`; no link is followed, `root` itself included.
+
+    Raises OSError, also for a link.
+    """
+    folder = os.open(root, _FOLDER)
+    try:
+        for part in parts:
+            outer, folder = folder, os.open(part, _FOLDER, dir_fd=folder)
+            os.close(outer)
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def write_new(root: Path, parts: Sequence[str], content: bytes) -> None:
+    """Write a new file below `root`, at a place that the user's code may change meanwhile.
+
+    Raises OSError, also for a link on the way, and where there is a file.
+    """
+    with open_folder(root, parts[:-1]) as folder:
+        descriptor = os.open(parts[-1], _NEW, 0o666, dir_fd=folder)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+
+
 def remove_tree(path: Path) -> None:
     """Remove a folder and all below it, even unwritable folders and paths over the length limit.
 
@@ -186,7 +215,8 @@ def remove_tree(path: Path) -> None:
     so that neither paths nor calls nest.
     """
     if path.is_symlink():
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.unlink()
         return
     pending, folders = [path], list[Path]()
     while pending:

@@ -31,8 +31,9 @@ from remote_gpu.wire.connection import Access
 from remote_gpu.wire.errors import Refused, WireError
 from remote_gpu.wire.proof import ConnectionRole
 
-#: Steps of calls at once: one for each endpoint that answers, or is connected to.
-THREADS_MAX = 64
+#: Steps of calls at once: one for each endpoint that answers, or is connected to. More than calls
+#: that may wait, so that none waits for another endpoint's; threads start as they are needed.
+THREADS_MAX = 1024
 _CODES = {calls.TIMEOUT: ErrorCode.TIMEOUT, calls.UNAVAILABLE: ErrorCode.UNAVAILABLE}
 
 T = TypeVar("T")
@@ -179,5 +180,6 @@ def _dialled(access: Access) -> tuple[Carrier, Channel]:
 
 def _failure(message: Message) -> AppError:
     code = _CODES.get(message.code, ErrorCode.INTERNAL)
-    details = {"failed": True} if code is ErrorCode.INTERNAL else {}
+    named = {ErrorCode.INTERNAL: "failed", ErrorCode.UNAVAILABLE: "may_be_made"}
+    details = {named[code]: True} if code in named else {}
     return AppError(code, message.message or "the code failed", **details)

@@ -14,26 +14,18 @@ from contract.keys import parse_staging_key
 from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud
-from orchgpu.jobs.uploaded import Submitted, input_key
+from orchgpu.jobs.uploaded import Submitted
 from remote_gpu.wire.connection import Access, parse_access
 from remote_gpu.wire.errors import WireError
 
-#: Begins the name of the input that opens an endpoint.
-_NAME = "endpoint-"
-
 
 def open_endpoint(cloud: JobCloud, function: Function, id_: str) -> Submitted:
-    """Store the input whose job answers calls."""
+    """Store the input whose job answers calls; repeated with an `id_`, it is the same job."""
     suffix = function.input_suffixes[0] if function.input_suffixes else ""
     with tempfile.TemporaryDirectory(prefix="orchgpu-endpoint-") as folder:
-        file = Path(folder) / f"{_NAME}{id_}{suffix}"
+        file = Path(folder) / f"endpoint-{id_}{suffix}"
         file.write_text("This input opens an endpoint.\n")
         return cloud.submit_once(function, file, opens=True)
-
-
-def begins_input(function: Function) -> str:
-    """The beginning of every input that opens an endpoint of the function: bucket/key."""
-    return f"{function.input_bucket}/{input_key(function, Path(_NAME))}"
 
 
 def access_of(cloud: JobCloud, function: Function, job: str) -> Access | None:

@@ -18,7 +18,7 @@ from dataclasses import astuple, dataclass, replace
 
 from lambda_functions.gpu_runner.errors import AttemptFailed
 from lambda_functions.gpu_runner.limits import TimeLimits
-from lambda_functions.gpu_runner.sandbox import input_name
+from lambda_functions.gpu_runner.sandbox import input_name, write_new
 from lambda_functions.gpu_runner.script.process import Ending, Outcome, Signals, script_error
 from lambda_functions.gpu_runner.script.resident import KEPT, Task
 from lambda_functions.gpu_runner.script.steps import Item, Run
@@ -74,6 +74,7 @@ class Endpoint:
         self._signals = signals
         self._callers: dict[int, _Caller] = {}
         self._idle_since_s = time.monotonic()
+        self._last_s = limits.script_s  #: no call begins later
 
     def serve(self, first: Item, run: RunTask) -> Run:
         """Load, and answer calls until none came for `idle_s`, the time is up or the lease ends.
@@ -87,7 +88,9 @@ class Endpoint:
             stack.callback(self._close)
             stack.callback(KEPT.end)
             outcome = self._loaded(first, run)
-            self._idle_since_s = time.monotonic()
+            now_s = self._idle_since_s = time.monotonic()
+            left_s = self._limits.script_s - now_s
+            self._last_s = self._limits.script_s - min(self._terms.call_s, left_s / 2)
             while outcome is None and (caller := self._next()) is not None:
                 outcome = self._answer(self._callers[caller], first, run)
         LOG.info("the endpoint answered %d calls", self.answered)
@@ -102,11 +105,11 @@ class Endpoint:
     def _next(self) -> int | None:
         """The next caller with a call, by its descriptor; None: the endpoint is to end."""
         signals = astuple(self._signals)
-        while (now_s := time.monotonic()) < self._limits.script_s:
+        while (now_s := time.monotonic()) < self._last_s:
             poller = select.poll()
             for one in (self._host.fileno(), *signals, *self._callers):
                 poller.register(one, select.POLLIN)
-            end_s = min(self._limits.script_s, self._idle_since_s + self._terms.idle_s)
+            end_s = min(self._last_s, self._idle_since_s + self._terms.idle_s)
             ready = {fd for fd, _ in poller.poll(max(0.0, end_s - now_s) * 1000)}
             if not ready or not ready.isdisjoint(signals):
                 return None
@@ -145,19 +148,23 @@ class Endpoint:
         if (outcome := self._loaded(first, run)) is not None:  # the last call ended its process
             caller.send(_failed(calls.UNAVAILABLE, f"it cannot load: {outcome.log_tail.strip()}"))
             return outcome
-        now_s = time.monotonic()
-        end_s = min(now_s + self._terms.call_s, self._limits.script_s)
-        workspace = first.workspace.part(self.answered)
+        limit_s = time.monotonic() + self._terms.call_s
+        end_s = min(limit_s, self._limits.script_s)
+        workspace = None
         try:
-            file = workspace.input / input_name(asked.name)
-            file.write_bytes(asked.content)
+            workspace = first.workspace.part(self.answered)
+            name = input_name(asked.name)
+            write_new(workspace.root, ("input", name), asked.content)
+            file = workspace.input / name
             item = replace(first, file=file, key=asked.name, workspace=workspace)
             outcome = run(item, "call", end_s, caller.part)
-            caller.send(_answer_of(outcome, item, outcome.ended_s - outcome.started_s))
+            answer = _answer_of(outcome, item, is_cut=end_s < limit_s)
         except AttemptFailed as failure:
-            caller.send(_failed(calls.FAILED, failure.detail))
-            outcome = None
-        finally:
+            answer = _failed(calls.FAILED, failure.detail)
+        except OSError as error:  # most likely the code's: it has changed its folders
+            answer = _failed(calls.FAILED, f"the call's files: {error}")
+        caller.send(answer)
+        if workspace is not None:
             workspace.remove()
         self.answered += 1
         self._idle_since_s = time.monotonic()
@@ -204,8 +211,15 @@ class _Caller:
                     self.stream.shutdown(socket.SHUT_RDWR)
 
 
-def _answer_of(outcome: Outcome, item: Item, ran_s: float) -> Message:
-    """The file that a call wrote, or the reason why there is none. Raises AttemptFailed."""
+def _answer_of(outcome: Outcome, item: Item, *, is_cut: bool) -> Message:
+    """The file that a call wrote, or the reason why there is none. Raises AttemptFailed, OSError.
+
+    `is_cut`: it had less than a call's time, because the endpoint ends.
+    """
+    ran_s = outcome.ended_s - outcome.started_s
+    if outcome.ending is Ending.DEADLINE and is_cut:
+        text = f"the endpoint's own time was over {ran_s:.1f} s after the call began"
+        return _failed(calls.UNAVAILABLE, text)
     if outcome.ending is Ending.DEADLINE:
         return _failed(calls.TIMEOUT, f"the call was stopped after {ran_s:.1f} s")
     if outcome.ending is not Ending.OWN:
@@ -219,7 +233,7 @@ def _answer_of(outcome: Outcome, item: Item, ran_s: float) -> Message:
     if len(files) > 1:
         text = f"the code wrote {len(files)} files; a call is answered by one"
         return _failed(calls.FAILED, text)
-    with files[0].path.open("rb") as opened:
+    with files[0].opened() as opened:
         content = opened.read(calls.CALL_BYTES_MAX + 1)
     if len(content) > calls.CALL_BYTES_MAX:
         text = f"{files[0].name} has more than {calls.CALL_BYTES_MAX} bytes: yield it in parts"

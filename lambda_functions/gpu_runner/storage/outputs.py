@@ -8,18 +8,21 @@ later one wins. The metadata of each object names the job that wrote it.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import IO, NoReturn
+from pathlib import Path, PurePath
+from typing import IO, BinaryIO, NoReturn
 
 from contract.record import JsonObject
 from contract.result import OutputFile
 from contract.states import Reason
 from lambda_functions.gpu_runner.errors import AttemptFailed, StorageError
+from lambda_functions.gpu_runner.sandbox import open_folder, open_plain
 from lambda_functions.gpu_runner.storage.s3 import CHUNK_BYTES, S3, s3_errors
 
 #: S3's limit for a key, as UTF-8.
@@ -66,7 +69,21 @@ class WrittenFile:
     """A file that the script wrote."""
 
     name: str  #: below TMP_OUTPUT_DIR, with slashes
-    path: Path
+    root: Path  #: the job's folder
+    inside: PurePath  #: below `root`, where no link led when it was found
+
+    @property
+    def path(self) -> Path:
+        return self.root / self.inside
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[BinaryIO]:
+        """Its content. Raises OSError, also where a link has come since: none is followed."""
+        *folders, name = self.inside.parts
+        with open_folder(self.root, folders) as folder, open_plain(name, folder) as file:
+            if file is None:
+                raise OSError(errno.EINVAL, "it is not a plain file")
+            yield file
 
 
 #: A file, and the destinations that take it.
@@ -79,16 +96,20 @@ def find(
     """Every file below `folder`, sorted by name. A link may lead to a file below `root` only.
 
     Raises AttemptFailed(OUTPUT_ERROR) for a link that is broken or leads out of `root`, and for
-    names and numbers of files over a limit. Sockets, pipes and devices are skipped.
+    names and numbers of files over a limit, and where `folder` is a link. Sockets, pipes and
+    devices are skipped.
     """
     found: list[WrittenFile] = []
+    if folder.is_symlink():
+        _fail("the output folder is a link in place of a folder; write into the one that was there")
     real_root = root.resolve()
     for path in _walk(folder, folders_max):
+        inside = path.relative_to(root)
         if path.is_symlink():
-            _check_link(path, folder, real_root)
+            inside = _target(path, folder, real_root)
         if not stat.S_ISREG(path.stat().st_mode):
             continue
-        found.append(WrittenFile(_name(path, folder), path))
+        found.append(WrittenFile(_name(path, folder), root, inside))
         if len(found) > files_max:
             _fail(f"more than {files_max} output files; pack them into one")
     return sorted(found, key=lambda file: file.name)
@@ -151,7 +172,8 @@ def _walk(folder: Path, folders_max: int) -> Iterator[Path]:
             _fail(f"folder {place or '.'!r} cannot be read: {error.strerror}")
 
 
-def _check_link(path: Path, folder: Path, real_root: Path) -> None:
+def _target(path: Path, folder: Path, real_root: Path) -> Path:
+    """The file that a link leads to, below the root."""
     name = path.relative_to(folder)
     try:
         target = path.resolve(strict=True)
@@ -161,6 +183,7 @@ def _check_link(path: Path, folder: Path, real_root: Path) -> None:
         _fail(f"output {str(name)!r} links to outside of the job's folder; copy the file instead")
     if target.is_dir():
         _fail(f"output {str(name)!r} is a link to a folder; copy the folder instead")
+    return target.relative_to(real_root)
 
 
 def _name(path: Path, folder: Path) -> str:
@@ -180,16 +203,18 @@ def _store(
         _fail(f"output {file.name!r}: its key is longer than {KEY_BYTES_MAX} bytes")
     try:
         with s3_errors(f"write s3://{bucket}/{key}"):
-            return _put(s3, file.path, bucket, key, dict(metadata))
+            return _put(s3, file, bucket, key, dict(metadata))
     except StorageError as error:
         _fail(str(error))
     except OSError as error:
         _fail(f"output {file.name!r} cannot be read: {error.strerror}")
 
 
-def _put(s3: S3, path: Path, bucket: str, key: str, metadata: dict[str, str]) -> OutputFile:
+def _put(
+    s3: S3, written: WrittenFile, bucket: str, key: str, metadata: dict[str, str]
+) -> OutputFile:
     """Store a file that no process writes to any more."""
-    with path.open("rb") as file:
+    with written.opened() as file:
         size = os.fstat(file.fileno()).st_size
         if size <= PART_BYTES:
             data = file.read()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from urllib.parse import quote
 
@@ -16,8 +18,14 @@ from orchgpu.web.api.model import type_of
 from orchgpu.web.api.state import WAIT_S_MAX
 from orchgpu.web.api.submitting import NAME_BYTES_MAX, require_upload, submittable
 from orchgpu.web.http.security import SANDBOX_POLICY, Visit
-from orchgpu.web.http.uploads import body_pieces, check_name, timely
-from remote_gpu.wire.calls import CALL_BYTES_MAX
+from orchgpu.web.http.uploads import (
+    PIECE_BYTES,
+    SILENCE_S,
+    body_pieces,
+    check_name,
+    timely,
+)
+from remote_gpu.wire.calls import CALL_BYTES_MAX, Message
 
 logger = logging.getLogger(__name__)
 ROUTES = web.RouteTableDef()
@@ -35,26 +43,46 @@ async def call(request: web.Request) -> web.StreamResponse:
     suffixes = endpoint.function.input_suffixes
     name = request.query.get("name") or f"input{suffixes[0] if suffixes else ''}"
     check_name(name, NAME_BYTES_MAX)
-    content = await _content(request)
-    with visit.console.api.waiting.one(visit.session.party):
-        async with (
-            endpoint.line(visit.console, wait_s) as line,
-            aclosing(line.call(name, content)) as answer,
-        ):
-            first = await anext(answer)
-            response = web.StreamResponse(headers=_headers(first.name))
-            if first.kind == "answer":
-                response.content_length = len(first.content)
-            await response.prepare(request)
-            try:
-                await response.write(first.content)
-                async for message in answer:
-                    await response.write(message.content)
-            except AppError as error:
-                logger.warning("%s broke off: %s", request.path, error.message)
-                if request.transport is not None:
-                    request.transport.abort()  # no last chunk has come: the caller notices
+    api, party = visit.console.api, visit.session.party
+    with api.waiting.one(party):
+        with api.inputs.one(party):
+            content = await _content(request)
+        async with endpoint.line(visit.console, wait_s) as line:
+            if request.transport is None or request.transport.is_closing():
+                raise ConnectionResetError("the caller is gone; nothing was called")
+            async with aclosing(line.call(name, content)) as answer:
+                first = await anext(answer)
+                response = web.StreamResponse(headers=_headers(first.name))
+                if first.kind == "part":
+                    await _write(request, response, first, answer)
+                    return response
+        response.content_length = len(first.content)
+        await _write(request, response, first, answer)  # its line answers others
     return response
+
+
+async def _write(
+    request: web.Request, response: web.StreamResponse, first: Message, more: AsyncIterator[Message]
+) -> None:
+    """Send an answer; it breaks off with its call, and where the caller does not read it."""
+    try:
+        async with asyncio.timeout(SILENCE_S):
+            await response.prepare(request)
+        await _write_content(response, first.content)
+        async for message in more:
+            await _write_content(response, message.content)
+    except (AppError, TimeoutError) as error:
+        why = str(error) or f"the caller has read nothing for {SILENCE_S:g} s"
+        logger.warning("%s broke off: %s", request.path, why)
+        if request.transport is not None:
+            request.transport.abort()  # no last chunk has come: the caller notices
+
+
+async def _write_content(response: web.StreamResponse, content: bytes) -> None:
+    """In pieces, each within its time: a slow caller is not a stalled one. Raises TimeoutError."""
+    for at in range(0, len(content), PIECE_BYTES):
+        async with asyncio.timeout(SILENCE_S):
+            await response.write(content[at : at + PIECE_BYTES])
 
 
 async def _endpoint(visit: Visit, name: str) -> Endpoint:

@@ -44,7 +44,9 @@ class Endpoint:
     def __init__(self, function: Function, read_at_s: float) -> None:
         self.function = function
         self.read_at_s = read_at_s
-        self.job = ""  #: that opens it, or has opened it
+        self._jobs: tuple[str, ...] = ()  #: ids that the job that opens, or opened it, may have
+        self._unknown_until_s = 0.0  #: it is given up then, unless the picture has it
+        self._id = ""  #: of an input that may be stored: repeated, it is the same job
         self.replaced = False  #: by another revision's
         self._calls = 0
         self._turn = asyncio.Lock()
@@ -81,6 +83,10 @@ class Endpoint:
             self._calls -= 1
             self.close_replaced()
 
+    @property
+    def job(self) -> str:
+        return next(iter(self._jobs), "")
+
     def close_replaced(self) -> None:
         """Let go of the connection of a replaced revision, once its calls are answered."""
         if self.replaced and not self._calls and self._line is not None:
@@ -95,64 +101,78 @@ class Endpoint:
         if self._line is not None:
             self._line.close()
             self._line = None
-        if self._opening is None:
+        if self._opening is None or self._opening.done():
             self._opening = console.nursery.start(self._open(console), "endpoint")
-        task = self._opening
-        found = await asyncio.shield(task)  # a caller whose time is over leaves it
-        self._opening = None
-        if not isinstance(found, Line):
-            error = found or AppError(
-                ErrorCode.INTERNAL, "internal error; see the trace in the log"
-            )
-            self._failed = (error, console.clock.monotonic_s() + FAILED_S)
-            raise error
-        self._line = found
+        found = await asyncio.shield(self._opening)  # a caller whose time is over leaves it
+        if found is None:
+            raise AppError(ErrorCode.INTERNAL, "internal error; see the trace in the log")
+        if isinstance(found, AppError):
+            raise found
         return found if found.is_open else await self._opened(console)
 
     async def _open(self, console: Console) -> Line | AppError:
+        """Open it; the result is kept for the next call, where none waits any more."""
+        try:
+            found = self._line = await self._found(console)
+        except AppError as error:
+            self._failed = (error, console.clock.monotonic_s() + FAILED_S)
+            return error
+        self.close_replaced()
+        return found
+
+    async def _found(self, console: Console) -> Line:
         """Connect to the run of its job, or of a new one where that is over."""
         function, party = self.function, f"endpoint {self.function.name}"
-        try:
-            if self.job and (line := await self._connected(console, party)) is not None:
-                return line
-            submitted = await console.cloud.ask(
-                party, lambda cloud: open_endpoint(cloud, function, secrets.token_hex(16))
-            )
-            console.api.note(submitted)
-            self.job = submitted.job_ids[0]
-            line = await self._connected(console, party)
-        except AppError as error:
-            return error
-        return line or self._not_opened(console.picture.jobs.get(self.job))
+        if self._jobs and (line := await self._connected(console, party)) is not None:
+            return line
+        id_ = self._id = self._id or secrets.token_hex(16)
+        submitted = await console.cloud.ask(
+            party, lambda cloud: open_endpoint(cloud, function, id_)
+        )
+        console.api.note(submitted)
+        self._id, self._jobs = "", submitted.job_ids
+        self._unknown_until_s = console.clock.monotonic_s() + UNKNOWN_S
+        if (line := await self._connected(console, party)) is not None:
+            return line
+        raise self._not_opened(self._known(console))
+
+    def _known(self, console: Console) -> JobSummary | None:
+        found = (console.picture.jobs.get(job) for job in self._jobs)
+        return next((one for one in found if one is not None), None)
 
     async def _connected(self, console: Console, party: str) -> Line | None:
-        """The connection to the run of the job, as soon as there is one; None: the job is over."""
-        function, job = self.function, self.job
-        until_s = console.clock.monotonic_s() + UNKNOWN_S
+        """The connection to the run of the job, as soon as there is one; None: the job is over.
+
+        A job that was known, and is forgotten, is over.
+        """
         while True:
-            known = console.picture.jobs.get(job)
-            if known is None and console.clock.monotonic_s() > until_s:
+            known, now_s = self._known(console), console.clock.monotonic_s()
+            if known is None and now_s >= self._unknown_until_s:
                 return None
-            if known is not None and known.over:
-                return None
-            if known is not None and known.state == "RUNNING":
-                try:
-                    access = await console.cloud.ask(
-                        party, lambda cloud: access_of(cloud, function, job)
-                    )
-                    if access is not None:
-                        return await console.lines.connect(access)
-                except AppError as error:
-                    if error.code is ErrorCode.DENIED:
-                        raise
-                    about = {"event": "endpoint", "job": job, "why": error.message}
-                    logger.info("an endpoint does not answer yet", extra=about)
+            if known is not None:
+                self._unknown_until_s = now_s
+                if known.over:
+                    return None
+                if known.state == "RUNNING":
+                    try:
+                        if (line := await self._reached(console, party, known.job)) is not None:
+                            return line
+                    except AppError as error:
+                        if error.code is ErrorCode.DENIED:
+                            raise
+                        about = {"event": "endpoint", "job": known.job, "why": error.message}
+                        logger.info("an endpoint does not answer yet", extra=about)
             await console.live.changed(_LOOK_S)
+
+    async def _reached(self, console: Console, party: str, job: str) -> Line | None:
+        function = self.function
+        access = await console.cloud.ask(party, lambda cloud: access_of(cloud, function, job))
+        return None if access is None else await console.lines.connect(access)
 
     def _not_opened(self, known: JobSummary | None) -> AppError:
         text = f"the endpoint of {self.function.name} could not be opened: "
         if known is None:
-            text += f"no orchestrator has received {self.job}"
+            text += f"no orchestrator has received {self.job}, or it is over"
         else:
             text += f"{self.job} ended as {known.state} {known.reason}; `orchgpu job {self.job}` "
             text += "has the reason"
@@ -163,7 +183,7 @@ class Endpoint:
         if self._line is not None:
             text = f"{name} answers other calls: no turn within {wait_s:g} s; nothing was called"
             return AppError(ErrorCode.EXHAUSTED, f"{text}: send the call again", retry_in_s=1.0)
-        known = console.picture.jobs.get(self.job)
+        known = self._known(console)
         state = "QUEUED" if known is None else known.state
         text = f"the endpoint of {name} opens: {self.job or 'its job'} is {state} after {wait_s:g} "
         text += "s; nothing was called: send the call again"

@@ -50,8 +50,12 @@ class CallSocket:
         return inner
 
     def close(self) -> None:
-        """Cut all connections. Idempotent."""
+        """Cut all connections, and take none. Idempotent."""
         self._theirs.close()
         self._ours.close()
+        self.cut()
+
+    def cut(self) -> None:
+        """Cut all connections."""
         for relay in self.relays:
             relay.cut()

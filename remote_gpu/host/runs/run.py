@@ -142,6 +142,8 @@ class Run:
         assert self._private is not None, "it has had a job"
         self.parking = True
         self._private.forget()
+        if self.calls is not None:
+            self.calls.cut()  # its callers would wait for a frozen process
         if self.group is not None:
             await asyncio.to_thread(self.group.freeze)
         self.stays = False

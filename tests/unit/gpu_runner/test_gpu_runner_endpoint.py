@@ -16,7 +16,7 @@ import pytest
 from contract.states import Reason
 from lambda_functions.gpu_runner.errors import AttemptFailed
 from lambda_functions.gpu_runner.limits import TimeLimits
-from lambda_functions.gpu_runner.sandbox import Workspace
+from lambda_functions.gpu_runner.sandbox import Workspace, write_new
 from lambda_functions.gpu_runner.script import endpoint
 from lambda_functions.gpu_runner.script.endpoint import Endpoint, Terms
 from lambda_functions.gpu_runner.script.process import Ending, Outcome, Signals
@@ -96,6 +96,11 @@ def ran(item: Item, task: Task, end_s: float, part: Callable[[bytes], None]) -> 
         ending = Ending(asked)
     elif asked == "link":
         (output / "a").symlink_to("/etc/passwd")
+    elif asked == "replaced":
+        output.rmdir()
+        output.symlink_to(item.workspace.root / "input")
+    elif asked == "next":  # the folder of the next call
+        (item.workspace.root.parent / "step-1").mkdir()
     elif asked == "large":
         (output / "a").write_bytes(bytes(calls.CALL_BYTES_MAX + 1))
     elif asked == "parts":
@@ -140,6 +145,7 @@ def test_callers_are_answered_in_turn_and_each_call_has_its_folder(tmp_path: Pat
     [
         ("DEADLINE", "timeout", "after 2.0 s"),
         ("link", "failed", "link"),
+        ("replaced", "failed", "link in place of a folder"),
         ("large", "failed", "yield"),
         ("start", "failed", "cannot be started"),
     ],
@@ -153,6 +159,38 @@ def test_a_call_that_fails_is_named_and_others_follow(
         assert (failed.kind, failed.code) == ("failed", code)
         assert words in failed.message
         assert asked(caller, "x").kind == "answer"
+
+
+def test_a_folder_that_cannot_be_made_fails_its_call_alone(tmp_path: Path) -> None:
+    with serving(tmp_path) as served:
+        caller = served.caller()
+        answers = [asked(caller, text) for text in ("next", "x", "x")]
+        assert [answer.kind for answer in answers] == ["answer", "failed", "answer"]
+        assert (answers[1].code, "step-1" in answers[1].message) == ("failed", True)
+
+
+def test_an_input_is_not_written_through_a_link(tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    private.mkdir()
+    with Workspace(tmp_path) as workspace:
+        workspace.input.rmdir()
+        workspace.input.symlink_to(private)
+        with pytest.raises(OSError):
+            write_new(workspace.root, ("input", "in.txt"), b"x")
+        assert not any(private.iterdir())
+
+
+def test_a_call_that_the_end_of_the_endpoint_cuts_took_not_too_long(tmp_path: Path) -> None:
+    with serving(tmp_path, call_s=60.0, lasts_s=60.0) as served:
+        answer = asked(served.caller(), "DEADLINE")
+        assert (answer.kind, answer.code) == ("failed", "unavailable")
+
+
+def test_no_call_begins_that_has_not_its_time(tmp_path: Path) -> None:
+    with serving(tmp_path, call_s=59.9, lasts_s=2.0) as served:
+        begun_s = time.monotonic()
+        assert served.ended().outcome.good
+        assert time.monotonic() - begun_s < 0.9  # the script has 1 s
 
 
 @pytest.mark.parametrize("ending", [Ending.PREEMPTED, Ending.LOST])

@@ -87,6 +87,33 @@ def test_a_link_to_a_folder_is_an_error(folder: Path) -> None:
     failed(folder, "link to a folder")
 
 
+def test_a_linked_output_folder_is_an_error(folder: Path) -> None:
+    folder.rmdir()
+    (folder.parent / "private").mkdir()
+    (folder.parent / "private" / "credentials.json").write_text("secret")
+    folder.symlink_to("private")
+    failed(folder, "link in place of a folder")
+
+
+@pytest.mark.parametrize("replaced", ["output", "output/sub", "output/sub/file"])
+def test_what_is_replaced_by_a_link_after_the_look_is_not_read(folder: Path, replaced: str) -> None:
+    root, private = folder.parent, folder.parent / "private"
+    for place in (folder / "sub", private / "sub"):
+        place.mkdir(parents=True)
+        (place / "file").write_text(place.parent.name)
+    (private / "file").write_text("private")
+    (folder / "link").symlink_to("sub/file")
+    link, file = find(folder, root)
+    for one in (link, file):
+        with one.opened() as content:
+            assert content.read() == b"output"
+    (root / replaced).rename(root / "moved")
+    (root / replaced).symlink_to(private / replaced.removeprefix("output").lstrip("/"))
+    for one in (link, file):
+        with pytest.raises(OSError), one.opened():
+            pass
+
+
 def test_other_file_types_are_skipped(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:

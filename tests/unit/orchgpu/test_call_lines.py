@@ -12,7 +12,8 @@ import pytest
 import pytest_asyncio
 
 from corekit.errors import AppError, ErrorCode
-from orchgpu.adapters.calls import Line
+from orchgpu.adapters.calls import THREADS_MAX, Line
+from orchgpu.web.api.state import WAITING_MAX
 from remote_gpu.wire import calls
 from remote_gpu.wire.calls import Message
 from remote_gpu.wire.channel import Channel
@@ -52,22 +53,30 @@ async def test_answers_come_with_their_parts_and_the_line_stays(
 
 
 @pytest.mark.parametrize(
-    ("code", "expected"),
+    ("code", "expected", "details"),
     [
-        ("failed", ErrorCode.INTERNAL),
-        ("timeout", ErrorCode.TIMEOUT),
-        ("unavailable", ErrorCode.UNAVAILABLE),
-        ("newer", ErrorCode.INTERNAL),
+        ("failed", ErrorCode.INTERNAL, {"failed": True}),
+        ("timeout", ErrorCode.TIMEOUT, {}),
+        ("unavailable", ErrorCode.UNAVAILABLE, {"may_be_made": True}),
+        ("newer", ErrorCode.INTERNAL, {"failed": True}),
     ],
 )
 async def test_a_failure_is_an_error_and_the_line_stays(
-    ends: tuple[Line, Channel, socket.socket], code: str, expected: ErrorCode
+    ends: tuple[Line, Channel, socket.socket],
+    code: str,
+    expected: ErrorCode,
+    details: dict[str, object],
 ) -> None:
     line, run, _ = ends
     calls.send(run, Message(kind="failed", code=code, message="why"))
     with pytest.raises(AppError, match="why") as caught:
         await called(line)
-    assert (caught.value.code, line.is_open) == (expected, True)
+    assert (caught.value.code, caught.value.details) == (expected, details)
+    assert line.is_open
+
+
+async def test_each_call_that_may_wait_has_a_thread() -> None:
+    assert THREADS_MAX >= 2 * WAITING_MAX  # of calls, and of endpoints that open
 
 
 @pytest.mark.parametrize("sent", [b"", b"no frame of ours, but long enough"])

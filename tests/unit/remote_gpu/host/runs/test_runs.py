@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from corekit.budget import Budget
 from corekit.ids import LeaseId
 from gpu_scheduler.data_sets import DataSet
 from gpu_scheduler.model import DeviceKind, EndReason
+from remote_gpu.host.gateway.relays import relayed
 from remote_gpu.host.parts import Parts
 from remote_gpu.host.runs.launch import RunStart
 from remote_gpu.host.runs.run import Run
@@ -80,6 +83,28 @@ async def test_a_run_is_gone_before_its_files_are_removed(tmp_path: Path) -> Non
             await run.removed
             assert (left, list(scratch.iterdir())) == ([1], [])
             await runs.close()
+
+
+@pytest.mark.asyncio
+async def test_a_parked_run_has_no_callers(tmp_path: Path) -> None:
+    async with Nursery("test") as nursery:
+        with host_daemon(tmp_path, nursery, Budget(), {D0: 100}) as (daemon, _):
+            run = Run(replace(ORDER, warm=True, called=True), nursery, namespaced=False)
+            run.enter(await daemon.parts.outside.sandboxes.make("t", 1 << 20, ("cpu",), None))
+            assert run.calls is not None
+            caller, outer = socket.socketpair()
+            with caller:
+                caller.settimeout(20)
+                relay = relayed((run.calls.relays,), outer, run.calls.connect())
+                nursery.start(relay, "relay")
+                await asyncio.sleep(0)
+                assert run.calls.relays
+                await run.park()
+                assert await asyncio.to_thread(caller.recv, 1) == b""
+                run.calls.connect().close()  # its next order may be called
+            run.kill("by the test")
+            await run.removed
+            await daemon.parts.runs.close()
 
 
 @pytest.mark.asyncio
