@@ -23,8 +23,11 @@ pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("cuda") is None, reason="the cuda extra is not installed"
 )
 
-#: From Turing to Blackwell.
-ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100")
+#: Turing and Blackwell, and those between them in the soak: each takes 20 s of a core.
+BETWEEN = [
+    pytest.param(one, marks=pytest.mark.soak) for one in ("sm_80", "sm_86", "sm_89", "sm_90")
+]
+ARCHITECTURES = ("sm_75", *BETWEEN, "sm_100")
 #: Of a work-item, by the architectures' limits.
 REGISTERS_MAX = 255
 #: Of the largest group that an own kernel is launched with.
