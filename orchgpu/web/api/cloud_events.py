@@ -70,8 +70,8 @@ def structured_event(body: bytes) -> Event:
         read = msgspec.json.decode(body, type=_Structured)
     except (ValueError, RecursionError) as error:
         raise invalid(f"the body is not a CloudEvent in JSON: {error}") from None
-    names = {"type": "type_"}
-    given = {name: getattr(read, names.get(name, name)) or "" for name in (*_REQUIRED, "dataref")}
+    found = {"type": read.type_, **msgspec.structs.asdict(read)}
+    given = {name: found[name] or "" for name in (*_REQUIRED, "dataref")}
     return Event(key=_key(given), data=_data(read), dataref=given["dataref"])
 
 
