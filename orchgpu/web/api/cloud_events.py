@@ -83,8 +83,7 @@ def _key(given: Mapping[str, str]) -> str:
         if not value.isprintable():  # also a lone surrogate, which no text in UTF-8 has
             raise invalid(f"{name} of the CloudEvent has a character that cannot be printed")
     if given["specversion"] != _VERSION:
-        version = given["specversion"]
-        raise invalid(f"specversion {version!r:.40} is not read: send CloudEvents {_VERSION}")
+        raise invalid(f"specversion {given['specversion']!r:.40} is not read: send {_VERSION}")
     key = f"{given['source']}\0{given['id']}"
     if len(key) > _ATTRIBUTE_CHARACTERS_MAX:
         most = _ATTRIBUTE_CHARACTERS_MAX
