@@ -63,17 +63,21 @@ def command(module: str) -> Sequence[str]:
 
 
 def _server(address: str) -> subprocess.Popen[bytes]:
-    """Clients may connect at once: it listens before it has imported anything."""
-    with socket.socket(socket.AF_UNIX) as listener:
+    """Clients may connect at once: it listens before it has imported anything.
+
+    It ends with this process, also when that is killed.
+    """
+    this = os.pidfd_open(os.getpid())
+    with socket.socket(socket.AF_UNIX) as listener, os.fdopen(this, "rb", 0):
         listener.bind(f"\0{address}")
         listener.listen(64)
-        fd = listener.fileno()
+        fds = (listener.fileno(), this)
         return subprocess.Popen(
-            [sys.executable, "-m", __name__, str(fd)],
+            [sys.executable, "-m", __name__, *map(str, fds)],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            pass_fds=(fd,),
+            pass_fds=fds,
         )
 
 
@@ -85,7 +89,7 @@ def end() -> None:
         server.wait(20)
 
 
-def _serve(listener: socket.socket) -> None:
+def _serve(listener: socket.socket, test_process: int) -> None:
     for module in MODULES:
         importlib.import_module(module)
     from contract.aws.clients import session_of
@@ -97,10 +101,14 @@ def _serve(listener: socket.socket) -> None:
         session.client(service, region_name="us-east-1", **key).close()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the children need nobody who waits for them
-    while True:
+    either = select.poll()
+    either.register(listener, select.POLLIN)
+    either.register(test_process, select.POLLIN)
+    while test_process not in dict(either.poll()):
         client, _ = listener.accept()
         if os.fork() == 0:
             listener.close()
+            os.close(test_process)
             _attend(client)
             return
         client.close()
@@ -150,4 +158,4 @@ def _perform(
 
 
 if __name__ == "__main__":
-    _serve(socket.socket(fileno=int(sys.argv[1])))
+    _serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))

@@ -10,13 +10,17 @@ from corekit.values import replace
 from fdl.diagnostics import Finding, Severity
 from fdl.graph.graph import cycle, feeding, overlap
 from fdl.model import Function, Storage
+from fdl.plan.resources import DeployTarget
 
 _E, _W = Severity.ERROR, Severity.WARNING
 _OWN = "write `job: {queue: NAME}` with a name of its own"
 
 
-def workflow_findings(functions: tuple[Function, ...]) -> Iterator[Finding]:
+def workflow_findings(
+    functions: tuple[Function, ...], place: DeployTarget | None
+) -> Iterator[Finding]:
     """Errors between the functions, or steps, of a file as they are written."""
+    rules_alone = place is not None and place.local  # it has no EventBridge
     for left, right in combinations(functions, 2):
         if left.name == right.name:
             yield _E, f"{right.path}.lambda.name", f"{right.name!r} is declared twice"
@@ -26,15 +30,22 @@ def workflow_findings(functions: tuple[Function, ...]) -> Iterator[Finding]:
             continue  # the orchestrator delivers their files, to as many as want them
         for mine, theirs in product(_triggers(right), _triggers(left)):
             if overlap(mine[1], theirs[1]):
-                yield _shared(left, right, theirs[0], mine[0], functions)
+                rules = rules_alone or "eventbridge" not in (mine[1].via, theirs[1].via)
+                yield from _shared(left, right, theirs[0], mine[0], functions, rules=rules)
     yield from _cycles(functions)
     yield from _nowhere(functions)
 
 
 def _shared(
-    left: Function, right: Function, of_left: str, of_right: str, functions: tuple[Function, ...]
-) -> Finding:
-    """The error of two functions that take the same objects."""
+    left: Function,
+    right: Function,
+    of_left: str,
+    of_right: str,
+    functions: tuple[Function, ...],
+    *,
+    rules: bool,
+) -> Iterator[Finding]:
+    """The error of two functions that take the same objects. `rules`: both by a rule of S3."""
     for step, other, path in ((left, right, of_right), (right, left, of_left)):
         steps = [one for one in functions if one.workflow and one.workflow == step.workflow]
         if feeding(step, steps):
@@ -42,12 +53,14 @@ def _shared(
                 f"the files there stay inside of the workflow {step.workflow}, for {step.name}:"
                 f" make {other.name} a step of it, or write another path"
             )
-            return _E, path, message
-    message = (
-        f"objects there start {left.name} too, and S3 notifies only one function per"
-        " object: write another path, or a `suffix` that keeps their objects apart"
-    )
-    return _E, of_right, message
+            yield _E, path, message
+            return
+    if rules:
+        message = (
+            f"objects there start {left.name} too, and S3 notifies only one function per"
+            " object: write another path, or a `suffix` that keeps their objects apart"
+        )
+        yield _E, of_right, message
 
 
 def _twice(function: Function) -> Iterator[Finding]:

@@ -74,7 +74,8 @@ def lint(
     Without `files` no file is checked, without `middlewares` (those known here) none of them.
     """
     of_groups = list(check(document))
-    findings = [*_document(document), *workflow_findings(document.functions.aws), *of_groups]
+    findings = [*_document(document), *of_groups]
+    findings += workflow_findings(document.functions.aws, place)
     findings += sandbox_findings(document)
     if not of_groups:
         findings += deployment_findings(deployed(document))

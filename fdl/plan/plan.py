@@ -21,6 +21,7 @@ from fdl.plan.resources import (
     ORDER,
     Bucket,
     DeployTarget,
+    EventRule,
     EventSource,
     FunctionResource,
     Ledger,
@@ -370,9 +371,12 @@ def _check_steps(wanted: Sequence[DesiredFunction], observed: Observed) -> None:
     steps = {name for f in wanted if f.workflow is not None for name in f.workflow.steps}
     for workflow in observed.workflows:
         for function in wanted if workflow.name not in names else ():
-            uploads = f"orchgpu-{function.name}-jobs"
-            rules = [r.id for r in function.resources if isinstance(r, Notification)]
-            if function.name in workflow.steps and (uploads in rules or function.name in steps):
+            rule = f"orchgpu-{function.name}-jobs"
+            uploads = any(
+                isinstance(r, EventRule) or (isinstance(r, Notification) and r.id == rule)
+                for r in function.resources
+            )
+            if function.name in workflow.steps and (uploads or function.name in steps):
                 message = (
                     f"{function.name} is a step of the deployed workflow {workflow.name!r}, which"
                     f" this file does not declare: declare it, or run `orchgpu rm {workflow.name}`"

@@ -58,18 +58,21 @@ def _key_pattern(prefix: str, suffix: str) -> dict[str, str]:
 
 
 def policy_of_jobs(function: Function, place: DeployTarget, queue: str) -> dict[str, object]:
-    """Uploads become jobs; jobs of a step are sent by the orchestrator, by its own rights."""
+    """Uploads become jobs; jobs of a step are sent by the orchestrator, by its own rights.
+
+    S3 itself stays admitted beside another way: it checks all rules of a bucket at each write of
+    one, also that which names the queue until the way has changed.
+    """
     if function.workflow:
         return {}
+    own = from_s3(function, place, queue, function.user_input[0].path.bucket)
     match via_of(function, place):
         case "sns":
             service, arn = "sns.amazonaws.com", place.topic_arn(queue)
         case "eventbridge":
             service, arn = "events.amazonaws.com", place.rule_arn(queue)
         case _:
-            return policy_document(
-                from_s3(function, place, queue, function.user_input[0].path.bucket)
-            )
+            return policy_document(own)
     statement = {
         "Sid": "events",
         "Effect": "Allow",
@@ -78,7 +81,7 @@ def policy_of_jobs(function: Function, place: DeployTarget, queue: str) -> dict[
         "Resource": place.queue_arn(queue),
         "Condition": {"ArnEquals": {"aws:SourceArn": arn}},
     }
-    return policy_document(statement)
+    return policy_document(statement, {**own, "Sid": "s3"})
 
 
 def policy_document(*statements: Mapping[str, object]) -> dict[str, object]:

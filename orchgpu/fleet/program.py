@@ -133,7 +133,6 @@ class MemoryFile:
         One that cannot be read is a new one, too, unless the month is guarded, which is then
         counted by nothing: Raises INVALID.
         """
-        self.check(rules)
         if self.path is None:
             return Memory()
         try:
@@ -182,6 +181,7 @@ class Fleet:
         self._stamp_seen = self._stamp  #: at the last look; of a file that is written it changes
         self._offers = _loaded(offers_file)
         self._memory_file = memory
+        memory.check(self._offers.rules)
         self._memory = memory.read(self._offers.rules)
         self._noticed: tuple[str, ...] = ()
         self._reports = True  #: False: the last report failed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from corekit.values import replace
 from fdl.plan.resources import DeployTarget, EventRule, Notification, Topic
 from orchgpu.adapters.aws.api import AwsClient
 from orchgpu.adapters.aws.deploy.events import EventRules, Topics
+from orchgpu.adapters.aws.deploy.queues import SqsQueues
 from orchgpu.adapters.aws.deploy.storage import Notifications
 
 Cloud = Any
@@ -66,9 +68,28 @@ def test_a_rule_comes_and_goes(cloud: Cloud, place: DeployTarget) -> None:
     client.remove_targets(Rule=name, Ids=["jobs"])
     assert rules.observe(name) == replace(changed, queue=""), "which the next deploy repairs"
     rules.put(changed)
+    client.disable_rule(Name=name)
+    assert rules.observe(name) == replace(changed, queue="")
+    rules.put(changed)
+    ours, elsewhere = place.queue_arn(name), replace(place, region="eu-west-1").queue_arn(name)
+    for target in ({"Arn": elsewhere}, {"Arn": ours, "InputPath": "$.detail"}):
+        client.put_targets(Rule=name, Targets=[{"Id": "jobs", **target}])
+        assert rules.observe(name) == replace(changed, queue="")
+        rules.put(changed)
+        assert rules.observe(name) == changed
+    client.put_targets(Rule=name, Targets=[{"Id": "another", "Arn": ours}])
     rules.delete(name)
     rules.delete(name)
     assert rules.observe(name) is None
+
+
+def test_a_test_event_is_no_job_in_the_envelope_of_a_topic_either(cloud: Cloud) -> None:
+    sqs, name = cloud.client("sqs"), cloud.unique("queue")
+    url = sqs.create_queue(QueueName=name)["QueueUrl"]
+    event = json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent"})
+    for body in (event, json.dumps({"Type": "Notification", "Message": event}), "{}"):
+        sqs.send_message(QueueUrl=url, MessageBody=body)
+    assert SqsQueues(AwsClient(sqs)).messages(name) == 1
 
 
 def test_a_rule_of_a_bucket_publishes_to_a_topic(cloud: Cloud, place: DeployTarget) -> None:

@@ -23,7 +23,9 @@ ACTIVE = {"capacityProviders": [{"name": GROUP, "status": "ACTIVE"}]}
 
 def task(name: str, status: str, **given: Any) -> dict[str, Any]:
     arn = f"arn:aws:ecs:eu-west-1:{ACCOUNT}:task/{CLUSTER}/{name}"
-    return {"taskArn": arn, "lastStatus": status, "startedBy": "orchgpu-fleet", **given}
+    desired = "STOPPED" if status == "STOPPED" else "RUNNING"
+    seen = {"taskArn": arn, "lastStatus": status, "desiredStatus": desired}
+    return {**seen, "startedBy": "orchgpu-fleet", **given}
 
 
 def listed(*tasks: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -117,6 +119,25 @@ def test_two_fleets_that_see_the_same_order_the_same_tasks() -> None:
     first = ordered()
     assert first == ordered()
     assert len({*first, *ordered(task("b", "STOPPED"))}) == 4
+
+
+def test_tasks_that_were_just_started_count_before_they_are_listed() -> None:
+    """ECS shows calls of itself with a delay; a smaller list must not start more."""
+    new = [task(name, "PROVISIONING") for name in "abcd"]
+    made = [("run_task", {"tasks": [one], "failures": []}) for one in new]
+    known, ended = ("describe_capacity_providers", ACTIVE), task("b", "STOPPED")
+    late = ("list_tasks", {"taskArns": [new[0]["taskArn"]]})
+    living = (late, ("describe_tasks", {"tasks": [new[0], ended]}))
+    none = (*listed(), living[1])
+    nothing = (*listed(), *listed())
+    answers = (known, *nothing, *made[:3], *living, *none, made[3], *living, *none)
+    with ecs_that_answers(*answers) as (port, calls):
+        asyncio.run(port.grow(GROUP, 3))
+        asyncio.run(port.grow(GROUP, 3))
+        group = asyncio.run(seen(port))
+    described = [one["tasks"] for one in calls if "tasks" in one]
+    assert described[0] == [one["taskArn"] for one in new[:3]]
+    assert group.size == 3, "one had ended, so a fourth was started"
 
 
 def test_a_capacity_provider_that_is_not_there_may_come_later() -> None:

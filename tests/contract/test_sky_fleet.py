@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,20 @@ async def test_a_launch_that_fails_is_missing_until_it_is_withdrawn(tmp_path: Pa
     assert (group.size, group.hosts, group.refusal) == (1, (), "SkyPilot: `sky api logs r0`")
     await port.withdraw(GROUP)
     assert await seen(port) == PortGroup(name=GROUP, size=0, hosts=())
+
+
+def _clock(ahead_s: float) -> float:
+    return time.time() + ahead_s
+
+
+@in_loop
+async def test_a_failure_is_of_an_order_by_the_clock_of_the_server(tmp_path: Path) -> None:
+    made_tasks(tmp_path)
+    (tmp_path / "refusing").touch()
+    ahead, behind = (SkyFleet(tmp_path, functools.partial(_clock, s)) for s in (7200.0, -7200.0))
+    await ahead.grow(GROUP, 1)
+    assert (await until(ahead, lambda group: bool(group.refusal))).size == 1
+    assert (await seen(behind)).size == 0, "of an earlier fleet"
 
 
 @in_loop

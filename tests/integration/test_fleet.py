@@ -286,6 +286,20 @@ def run(*words: str) -> str:
     return done.stdout
 
 
+def test_a_month_that_nothing_keeps_is_a_warning_to_whoever_looks(system: Programs) -> None:
+    offers, address = system.folder / "offers.yaml", scheduler(system)
+    offers.write_text(OFFERS + "usd_per_month_max: 10\n")
+    provider = f"processes:{hosts_folder(system, address)}"
+    named = ["--offers", str(offers), "--provider", provider, "--scheduler", address]
+    for word in ("status", "plan"):
+        done = CliRunner().invoke(cli, ["fleet", word, *named])
+        assert done.exit_code == 0, done.output
+        assert "warning: usd_per_month_max needs a file" in done.stderr
+    done = CliRunner().invoke(cli, ["fleet", "run", *named])
+    assert isinstance(done.exception, AppError)
+    assert "give --memory FILE" in done.exception.message
+
+
 def test_a_fleet_says_what_is_wrong_with_its_files(tmp_path: Path) -> None:
     offers = tmp_path / "offers.yaml"
     offers.write_text("offers: []\nusd_per_hour_max: x\n")

@@ -29,6 +29,8 @@ _REFUSED = "TaskFailedToStart"
 _BATCH = 100
 #: For so long a client token starts the same task again; an ended task is listed as long.
 _TOKEN_S = 3600.0
+#: ECS lists a new task with a delay of seconds, and may list it, and then not.
+_UNLISTED_S = 60.0
 
 
 class EcsFleet:
@@ -47,6 +49,8 @@ class EcsFleet:
         self._known: set[str] = set()  #: groups that are there
         self._since_s: dict[str, float] = {}  #: by group: an older refusal is of another order
         self._refused: dict[str, list[str]] = {}  #: by group: reasons of tasks that were not made
+        #: By group and ARN: tasks that were started here, and when.
+        self._started: dict[str, dict[str, tuple[float, Shape]]] = {}
 
     async def list(self, groups: Sequence[str]) -> tuple[PortGroup, ...]:
         return await asyncio.to_thread(lambda: tuple(self._group(name) for name in groups))
@@ -110,7 +114,9 @@ class EcsFleet:
             if error.code is not ErrorCode.INVALID:
                 raise
             return error.message
-        if answer["tasks"]:
+        for task in answer["tasks"]:
+            started = self._started.setdefault(group, {})
+            started[str(task["taskArn"])] = self._wall_s(), task
             return ""
         failures = [str(one.get("detail") or one["reason"]) for one in answer["failures"]]
         return "; ".join(failures) or "ECS has made no task"
@@ -151,9 +157,22 @@ class EcsFleet:
         pages = self._client.pages(
             "list_tasks", cluster=self._cluster, family=group, desiredStatus=desired
         )
-        names = [name for page in pages for name in page["taskArns"]]
-        found = self._described(names)
-        return tuple(one for one in found if one.get("startedBy") == STARTED_BY)
+        tasks = self._new(group)
+        names = dict.fromkeys(name for page in pages for name in page["taskArns"])
+        tasks |= {str(one["taskArn"]): one for one in self._described([*names | tasks])}
+        return tuple(
+            one
+            for one in tasks.values()
+            if one.get("startedBy") == STARTED_BY and one["desiredStatus"] == desired
+        )
+
+    def _new(self, group: str) -> dict[str, Shape]:
+        """By ARN, tasks that ECS may not list yet, as they were at their start."""
+        after_s, started = self._wall_s() - _UNLISTED_S, self._started.pop(group, {})
+        new = {arn: one for arn, one in started.items() if one[0] > after_s}
+        if new:
+            self._started[group] = new
+        return {arn: task for arn, (_, task) in new.items()}
 
     def _described(self, names: Sequence[str]) -> Iterator[Shape]:
         for start in range(0, len(names), _BATCH):

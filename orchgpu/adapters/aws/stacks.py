@@ -285,7 +285,7 @@ class AwsStacks:
 
     def _made_bucket(self) -> str:
         """The state bucket, which exists then."""
-        bucket = Bucket(name=self.place.state_bucket)
+        bucket = Bucket(name=self.place.state_bucket, versioned=False)  # as deploy wants it
         buckets = Buckets(self._s3, self.place)
         if buckets.observe(bucket.name) is None:
             buckets.put(bucket, exists=False)

@@ -96,6 +96,11 @@ class _Seen(Value):
         }
 
     @property
+    def newest_s(self) -> float:
+        """The time of the newest request, by the server's clock."""
+        return max((one.created_at for one in self.requests), default=0.0)
+
+    @property
     def _ending(self) -> set[str | None]:
         return {one.cluster_name for one in self.requests if one.name == "down" and one.active}
 
@@ -112,8 +117,9 @@ class SkyFleet:
         self._settings = SkySettings()
         if file.exists():
             self._settings = decode_json_known(SkySettings, file.read_bytes(), SETTINGS)[0]
-        self._opened_s = wall_s()
-        self._since_s: dict[str, float] = {}  #: by group: an older failure is of another order
+        #: By group: failures until then are of another order; by the clock of the API server.
+        self._since_s: dict[str, float] = {}
+        self._opened_s: float | None = None  #: of groups without an order here; None: not asked yet
         self._seen: _Seen | None = None
 
     async def list(self, groups: Sequence[str]) -> tuple[PortGroup, ...]:
@@ -130,11 +136,11 @@ class SkyFleet:
             if one.come
         ]
         living = {*clusters, *(host for host, one in launches.items() if one.active)}
-        since_s = self._since_s.get(name, self._opened_s)
+        since_s = self._since_s.get(name, self._opened_s or 0.0)
         failed = [
             one
             for host, one in launches.items()
-            if host not in living and one.status == "FAILED" and one.created_at >= since_s
+            if host not in living and one.status == "FAILED" and one.created_at > since_s
         ]
         refusal = f"SkyPilot: `sky api logs {failed[-1].request_id}`" if failed else ""
         return PortGroup(
@@ -152,7 +158,7 @@ class SkyFleet:
             living = {*seen.there(group)}
             living |= {host for host, one in seen.launches(group).items() if one.active}
             if len(living) < size:
-                self._since_s[group] = self._wall_s()
+                self._since_s[group] = seen.newest_s
             for _ in range(size - len(living)):
                 host = f"{group}-{secrets.token_hex(3)}"
                 named = ("--cluster", host, "--env", f"ORCHGPU_HOST={host}")
@@ -165,7 +171,7 @@ class SkyFleet:
         for host in {*clusters, *(host for host, one in launches.items() if one.active)}:
             if host not in clusters or not clusters[host].come:
                 await self._end(host, seen, group)
-        self._since_s[group] = self._wall_s()
+        self._since_s[group] = seen.newest_s
 
     async def stop(self, group: str, host: str) -> None:
         self._task(group)
@@ -203,6 +209,8 @@ class SkyFleet:
             )
             clusters = await self._answer(tuple[_Cluster, ...], "status")
             seen = self._seen = _Seen(at_s=now_s, requests=requests, clusters=clusters)
+            if self._opened_s is None:
+                self._opened_s = seen.newest_s
         return seen
 
     async def _answer(self, kind: type[T], *arguments: str) -> T:

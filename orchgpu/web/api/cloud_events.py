@@ -35,12 +35,12 @@ class Event(Value):
 
 
 class _Structured(msgspec.Struct, rename={"type_": "type"}):
-    specversion: str = ""
-    id: str = ""
-    source: str = ""
-    type_: str = ""
-    datacontenttype: str = ""
-    dataref: str = ""
+    specversion: str | None = None  #: null is as unset (the JSON format, section 2.2)
+    id: str | None = None
+    source: str | None = None
+    type_: str | None = None
+    datacontenttype: str | None = None
+    dataref: str | None = None
     data: msgspec.Raw = msgspec.Raw()
     data_base64: str | None = None
 
@@ -70,17 +70,20 @@ def structured_event(body: bytes) -> Event:
         read = msgspec.json.decode(body, type=_Structured)
     except (ValueError, RecursionError) as error:
         raise invalid(f"the body is not a CloudEvent in JSON: {error}") from None
-    given = {"specversion": read.specversion, "id": read.id, "source": read.source}
-    return Event(key=_key({**given, "type": read.type_}), data=_data(read), dataref=read.dataref)
+    found = {"type": read.type_, **msgspec.structs.asdict(read)}
+    given = {name: found[name] or "" for name in (*_REQUIRED, "dataref")}
+    return Event(key=_key(given), data=_data(read), dataref=given["dataref"])
 
 
 def _key(given: Mapping[str, str]) -> str:
     missing = [name for name in _REQUIRED if not given[name]]
     if missing:
         raise invalid(f"the CloudEvent has no {', '.join(missing)}")
+    for name, value in given.items():
+        if not value.isprintable():  # also a lone surrogate, which no text in UTF-8 has
+            raise invalid(f"{name} of the CloudEvent has a character that cannot be printed")
     if given["specversion"] != _VERSION:
-        version = given["specversion"]
-        raise invalid(f"specversion {version!r:.40} is not read: send CloudEvents {_VERSION}")
+        raise invalid(f"specversion {given['specversion']!r:.40} is not read: send {_VERSION}")
     key = f"{given['source']}\0{given['id']}"
     if len(key) > _ATTRIBUTE_CHARACTERS_MAX:
         most = _ATTRIBUTE_CHARACTERS_MAX
@@ -99,7 +102,7 @@ def _data(read: _Structured) -> bytes:
             raise invalid("data_base64 of the CloudEvent is not base64") from None
     if raw == b"null":
         return b""
-    if raw.startswith(b'"') and not _is_json(read.datacontenttype):
+    if raw.startswith(b'"') and not _is_json(read.datacontenttype or ""):
         try:
             return msgspec.json.decode(raw, type=str).encode()
         except ValueError as error:

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,9 @@ def test_a_template_that_is_too_large_for_a_call_is_read_from_the_bucket(stacks:
     assert [one.logical for one in found.changes] == ["Jobs"]
     stacks.discard(stacks.propose("large", body, {}, {}))
     assert stacks.remove_objects("infra/large/") == 1, "of equal content there is one"
+    with closing(boto3.client("s3", region_name=REGION)) as s3:
+        found = s3.get_bucket_versioning(Bucket=stacks.place.state_bucket)
+    assert "Status" not in found, "as a deploy wants it"
 
 
 def test_a_named_stack_is_looked_up_with_the_profile_of_the_command(

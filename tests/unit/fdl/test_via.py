@@ -33,8 +33,14 @@ RULE, SNS = FILE.replace("WAY", "eventbridge"), FILE.replace("WAY", "sns")
 
 def queue_policy(found: list[Any]) -> Any:
     (queue,) = [one for one in found if isinstance(one, QueueResource) and one.name == "f-jobs"]
-    (statement,) = queue.policy["Statement"]
-    return statement["Principal"]["Service"], statement["Condition"]["ArnEquals"]["aws:SourceArn"]
+    return [
+        (statement["Principal"]["Service"], statement["Condition"]["ArnEquals"]["aws:SourceArn"])
+        for statement in queue.policy["Statement"]
+    ]
+
+
+#: It stays admitted: while the way changes, S3 checks rules that still name the queue.
+OF_S3 = ("s3.amazonaws.com", AWS.bucket_arn("box"))
 
 
 def rules_of(found: list[Any]) -> list[Notification]:
@@ -53,7 +59,7 @@ def test_a_rule_of_eventbridge_feeds_the_queue() -> None:
     assert rules_of(found) == [
         Notification(bucket="box", id=EVENT_BRIDGE, target_arn="", events=())
     ]
-    assert queue_policy(found) == ("events.amazonaws.com", AWS.rule_arn("f-jobs"))
+    assert queue_policy(found) == [("events.amazonaws.com", AWS.rule_arn("f-jobs")), OF_S3]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +88,9 @@ def test_a_topic_feeds_the_queue() -> None:
     }
     (rule,) = rules_of(found)
     assert (rule.target_arn, rule.prefix) == (AWS.topic_arn("f-jobs"), "in/")
-    assert queue_policy(found) == ("sns.amazonaws.com", AWS.topic_arn("f-jobs"))
+    assert queue_policy(found) == [("sns.amazonaws.com", AWS.topic_arn("f-jobs")), OF_S3]
+    queue = next(one for one in found if isinstance(one, QueueResource) and one.name == "f-jobs")
+    assert len({statement["Sid"] for statement in queue.policy["Statement"]}) == 2
 
 
 def test_elsewhere_s3_itself_sends_the_events_and_the_plan_shows_it() -> None:
@@ -95,7 +103,20 @@ def test_elsewhere_s3_itself_sends_the_events_and_the_plan_shows_it() -> None:
 
 
 def test_two_functions_take_the_same_objects_and_share_the_setting_of_the_bucket() -> None:
-    both = RULE + RULE.partition("aws:\n")[2].replace("name: f", "name: g")
+    second = RULE.partition("aws:\n")[2].replace("name: f", "name: g")
+    both = RULE + second
+    for text, where in (
+        (both, None),
+        (both, AWS),
+        (RULE + second.replace(", via: eventbridge", ""), AWS),
+    ):
+        assert not any("S3 notifies" in error for error in errors(text, where))
+    for text, place in (
+        (both, LOCAL),  # rules of S3 there
+        (SNS + second.replace("eventbridge", "sns"), AWS),
+        (SNS + second.replace(", via: eventbridge", ""), AWS),
+    ):
+        assert any("S3 notifies only one function" in error for error in errors(text, place))
     wanted = [desired(one, AWS, CODE, Budget()) for one in deployed(parse(both, "f"))]
     steps = plan(wanted, Observed(), AWS).steps
     shared = f"notification/box/{EVENT_BRIDGE}"

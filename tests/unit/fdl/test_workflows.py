@@ -385,6 +385,9 @@ def test_steps_of_a_deployed_workflow_cannot_leave_it_unseen() -> None:
     ) as caught:
         plan(wanted(apart), exists, LOCAL)
     assert caught.value.code is ErrorCode.CONFLICT
+    other_way = apart.replace("suffix: [.png]}", "suffix: [.png], via: eventbridge}")
+    with pytest.raises(AppError, match="prepare is a step of the deployed workflow 'label'"):
+        plan(wanted(other_way, AWS), Observed(workflows=exists.workflows), AWS)
     with pytest.raises(AppError, match="vgg: a step of the workflow 'label'; remove that first"):
         removal(["vgg"], exists, LOCAL)
     assert removal(["vgg"], exists, LOCAL, force=True).steps

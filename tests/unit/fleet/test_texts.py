@@ -121,7 +121,8 @@ def test_a_month_that_nothing_keeps_is_refused(tmp_path: Path) -> None:
     """Without a file it would be counted from zero at each start."""
     guarded, file = Rules(usd_per_month_max=10.0), tmp_path / "memory.json"
     with pytest.raises(AppError, match="give --memory FILE"):
-        MemoryFile(None).read(guarded)
+        MemoryFile(None).check(guarded)
+    assert MemoryFile(None).read(guarded) == Memory(), "to look at"
     assert MemoryFile(file).read(guarded) == Memory()
     file.write_text("{")
     with pytest.raises(AppError, match="repair it, or remove it to count the month from zero"):

@@ -45,3 +45,19 @@ def test_it_comes_and_goes_and_leaves_other_rules() -> None:
     notifications.delete(flag)
     assert store.writes == writes, "nothing is left to change"
     assert notifications.observe("box") == (rule,)
+
+
+def test_a_foreign_rule_of_that_name_stays() -> None:
+    store: Any = Store()
+    notifications = Notifications(store, unlocked)
+    flag = Notification(bucket="box", id=EVENT_BRIDGE, target_arn="", events=())
+    foreign = {"Id": EVENT_BRIDGE, "QueueArn": "arn:aws:sqs:eu-west-1:1:q", "Events": ["s3:*"]}
+    store.configuration = {"QueueConfigurations": [foreign]}
+    notifications.put(flag)
+    notifications.put(flag)
+    assert store.configuration == {
+        "QueueConfigurations": [foreign],
+        "EventBridgeConfiguration": {},
+    }
+    notifications.delete(flag)
+    assert store.configuration == {"QueueConfigurations": [foreign]}

@@ -39,6 +39,7 @@ def binary(*, has_body: bool = True, **more: str) -> Event | None:
         ({"data_base64": "/wA="}, b"\xff\0"),
         ({"data": None}, b""),
         ({}, b""),
+        ({"data": "text", "datacontenttype": None, "dataref": None}, b'"text"'),
     ],
 )
 def test_data_of_the_structured_form_is_the_input(more: dict[str, Any], data: bytes) -> None:
@@ -58,6 +59,9 @@ def test_both_forms_have_one_key() -> None:
         ({"source": "", "type": ""}, "no source, type"),
         ({"specversion": "0.3"}, "'0.3'"),
         ({"id": "x" * 2000}, "1024"),
+        ({"id": "a\0b"}, "id .* cannot be printed"),
+        ({"source": "a\x9b"}, "source .* cannot be printed"),
+        ({"dataref": "s3://b/\0"}, "dataref .* cannot be printed"),
     ],
 )
 def test_attributes_that_are_refused(more: dict[str, Any], named: str) -> None:
@@ -65,6 +69,12 @@ def test_attributes_that_are_refused(more: dict[str, Any], named: str) -> None:
         structured(**more)
     with pytest.raises(AppError, match=named):
         binary(**more)
+
+
+def test_a_header_that_is_no_text_is_refused() -> None:
+    """aiohttp reads such bytes as lone surrogates, which no hash takes."""
+    with pytest.raises(AppError, match=r"id .* cannot be printed"):
+        binary(id="\udcff")
 
 
 @pytest.mark.parametrize(
@@ -75,6 +85,8 @@ def test_attributes_that_are_refused(more: dict[str, Any], named: str) -> None:
         b'{"id": 1}',
         json.dumps({**EVENT, "data": 1, "data_base64": "eA=="}).encode(),
         json.dumps({**EVENT, "data_base64": "?"}).encode(),
+        json.dumps({**EVENT, "id": None}).encode(),
+        json.dumps({**EVENT, "id": "\ud800"}).encode(),
         json.dumps({**EVENT, "data": "\ud800", "datacontenttype": "text/plain"}).encode(),
         b"[" * 5000,
     ],

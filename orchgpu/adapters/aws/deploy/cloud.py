@@ -401,4 +401,8 @@ class _Reading:
         if bucket not in self._rules:
             exists = f"bucket/{bucket}" in self._resources or self._bucket(bucket)
             self._rules[bucket] = self._parts.notifications.observe(bucket) if exists else ()
-        return next((rule for rule in self._rules[bucket] if rule.id == rule_id), None)
+        found = (rule for rule in self._rules[bucket] if rule.id == rule_id)
+        # the setting has no target, unlike a user's rule of that name
+        return next(
+            (one for one in found if rule_id != kinds.EVENT_BRIDGE or not one.target_arn), None
+        )

@@ -10,8 +10,10 @@ from corekit.errors import AppError, ErrorCode
 from fdl.plan.resources import DeployTarget, EventRule, Topic
 from orchgpu.adapters.aws.api import Client, answer_or_none
 
-#: The one target of a rule.
+#: The one target of a rule that is made here.
 _TARGET = "jobs"
+#: Fields of a target that gets something else than the event.
+_TRANSFORMED = {"Input", "InputPath", "InputTransformer"}
 
 
 class Topics:
@@ -59,15 +61,18 @@ class EventRules:
         self._place = place
 
     def observe(self, name: str) -> EventRule | None:
-        """The rule; without its queue until that is its target."""
+        """The rule; without its queue until that gets the events, as they come."""
         client = self._client()
         answer = answer_or_none(client.describe_rule, Name=name)
         if answer is None:
             return None
         targets = client.list_targets_by_rule(Rule=name)["Targets"]
-        arn = next((str(one["Arn"]) for one in targets if one["Id"] == _TARGET), "")
+        target = {"Id": _TARGET, "Arn": self._place.queue_arn(name)}
+        feeds = answer.get("State") == "ENABLED" and any(
+            target.items() <= one.items() and _TRANSFORMED.isdisjoint(one) for one in targets
+        )
         pattern: dict[str, Any] = json.loads(answer.get("EventPattern") or "{}")
-        return EventRule(name=name, queue=arn.rpartition(":")[2], pattern=pattern)
+        return EventRule(name=name, queue=name if feeds else "", pattern=pattern)
 
     def put(self, rule: EventRule) -> None:
         client = self._client()
@@ -80,5 +85,8 @@ class EventRules:
     def delete(self, name: str) -> None:
         """EventBridge deletes no rule that has a target."""
         client = self._client()
-        answer_or_none(client.remove_targets, Rule=name, Ids=[_TARGET])
+        answer = answer_or_none(client.list_targets_by_rule, Rule=name)
+        if answer is not None and answer["Targets"]:
+            ids = [one["Id"] for one in answer["Targets"]]
+            answer_or_none(client.remove_targets, Rule=name, Ids=ids)
         answer_or_none(client.delete_rule, Name=name)

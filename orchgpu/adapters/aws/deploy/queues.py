@@ -59,12 +59,13 @@ class SqsQueues:
         return attributes
 
     def _test_events(self, url: str) -> int:
-        """S3 sends one to every queue that it notifies; it may still be there."""
+        """S3 sends one to every queue that it notifies; it may still be there, also in SNS's
+        envelope, which escapes quotes."""
         answer = self._sqs.receive_message(
             QueueUrl=url, MaxNumberOfMessages=_LOOK_MESSAGES_MAX, VisibilityTimeout=0
         )
         bodies = [str(message["Body"]) for message in answer.get("Messages", ())]
-        return sum('"s3:TestEvent"' in body for body in bodies)
+        return sum("s3:TestEvent" in body for body in bodies)
 
     def put(self, queue: QueueResource) -> None:
         url = self.url(queue.name)  # an interrupted deploy may have made it

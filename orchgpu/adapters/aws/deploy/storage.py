@@ -267,9 +267,10 @@ def _item(rule: Notification) -> tuple[str, Shape]:
 
 
 def _without(configuration: Shape, ids: Sequence[str]) -> Shape:
-    merged = dict(configuration)
+    """`EVENT_BRIDGE` is the setting, whatever a user's rule is called."""
+    merged, own = dict(configuration), set(ids) - {EVENT_BRIDGE}
     for target in _TARGETS:
-        kept = [item for item in merged.pop(target, ()) if item.get("Id") not in ids]
+        kept = [item for item in merged.pop(target, ()) if item.get("Id") not in own]
         if kept:
             merged[target] = kept
     if EVENT_BRIDGE in ids:

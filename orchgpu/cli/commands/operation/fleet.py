@@ -16,7 +16,7 @@ from corekit.aio.process import log_as_json, run_program, write_ready
 from corekit.cli.screen import echo, echo_json, echo_table, json_option
 from corekit.cli.table import Column
 from corekit.decode import encode
-from corekit.errors import invalid
+from corekit.errors import AppError, invalid
 from corekit.units import format_duration
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.client.access import Access, find_access
@@ -242,7 +242,12 @@ def _looked(named: _Named, scheduler: str | None) -> tuple[Offers, View, Decisio
     offers, warnings = load_offers(named.offers)
     for warning in warnings:
         echo(warning, err=True)
-    memory = MemoryFile(named.memory).read(offers.rules)
+    file = MemoryFile(named.memory)
+    try:
+        file.check(offers.rules)
+    except AppError as error:  # nothing is spent by a look
+        echo(f"warning: {error.message}", err=True)
+    memory = file.read(offers.rules)
     address = scheduler_address(scheduler)
 
     async def looked() -> View:
