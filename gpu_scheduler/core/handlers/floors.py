@@ -89,18 +89,19 @@ def check(tx: Transaction, name: str = "") -> None:  # noqa: ARG001 - there is o
 
 def welcomed(tx: Transaction, host: HostEntry) -> tuple[HostFloor, ...]:
     """The floors of a host that registers, as it is sent them now."""
-    now = first_within(_by_host(tx.state).get(host.host, ()), HOST_BYTES_MAX)
+    now = first_within(_by_host(tx.state, host.host).get(host.host, ()), HOST_BYTES_MAX)
     tx.state.floors.pushed[host.host] = now
     return now
 
 
-def _by_host(state: State) -> dict[HostId, list[HostFloor]]:
-    """The floors of all hosts, as they keep them."""
+def _by_host(state: State, only: HostId | None = None) -> dict[HostId, list[HostFloor]]:
+    """The floors of all hosts, or of one, as they keep them."""
     found: dict[HostId, list[HostFloor]] = {}
     for key, floor in state.floors.wanted().items():
         counts = Counter(slot.device for slot in state.floors.slots.get(key, ()))
         for device, count in sorted(counts.items()):
-            if (entry := state.inventory.devices.get(device)) is not None:
+            entry = state.inventory.devices.get(device)
+            if entry is not None and only in (None, entry.host):
                 one = HostFloor(
                     tenant=key[0],
                     workload=key[1],
