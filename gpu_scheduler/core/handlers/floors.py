@@ -49,10 +49,11 @@ from gpu_scheduler.verdicts import NoFit
 CHECK_S, SOON_S = 5.0, 0.5
 #: Without a worker for this long, a slot moves: loads fail there, or take too long.
 PATIENCE_S = 600.0
-#: Most devices of one preference with room that are compared for a slot, and most searched for it.
-COMPARED_MAX, SEARCHED_MAX = 64, 1024
-#: A check searches for so many slots, and among so many devices; the next one goes on.
-CHECK_SLOTS_MAX, CHECK_SEARCHED_MAX = 32, 2048
+#: Most devices of one preference with room that are compared for a slot.
+COMPARED_MAX = 64
+#: A check ends after so many slots, or devices, which is also the most for one slot: 0.1 s. The
+#: next one goes on.
+CHECK_SLOTS_MAX, SEARCHED_MAX = 32, 1024
 #: Most floors that are shown.
 VIEWS_MAX = 200
 #: Workers on such devices stay for now.
@@ -183,7 +184,7 @@ class _Books:
     @property
     def is_full(self) -> bool:
         """Whether the rest is for the next check."""
-        return self._slots >= CHECK_SLOTS_MAX or self._searched >= CHECK_SEARCHED_MAX
+        return self._slots >= CHECK_SLOTS_MAX or self._searched >= SEARCHED_MAX
 
     def kept(self, request: Request, slot: Slot) -> Slot | None:
         """The slot, if it stays where it is."""

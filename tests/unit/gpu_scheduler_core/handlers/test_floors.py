@@ -321,7 +321,7 @@ def test_full_devices_do_not_hide_those_with_room(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_check_ends_after_so_many_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(floors, "CHECK_SEARCHED_MAX", 1)
+    monkeypatch.setattr(floors, "SEARCHED_MAX", 1)
     world = world_of("a", "b")
     declare(world, floor("w", 2, 600))
     assert len(slots(world)) == 1
