@@ -13,7 +13,7 @@ from corekit.errors import AppError
 from corekit.ids import DeviceId, HostId
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.handlers import floors
-from gpu_scheduler.core.handlers.floors import CHECK_S, CHECK_SLOTS_MAX, SOON_S, VIEWS_MAX
+from gpu_scheduler.core.handlers.floors import CHECK_S, SOON_S, VIEWS_MAX
 from gpu_scheduler.floors import (
     HOST_BYTES_MAX,
     LOADS_BYTES_MAX,
@@ -291,11 +291,14 @@ def test_slots_fit_beside_leases_and_each_other(events: list[tuple[Any, ...]]) -
 # ---------------------------------------------------------------------- what a check costs
 
 
-def test_a_check_searches_for_some_slots_and_the_next_ones_go_on() -> None:
-    number = CHECK_SLOTS_MAX + 2
+def test_a_check_searches_for_some_slots_and_the_next_ones_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(floors, "CHECK_SLOTS_MAX", 4)
+    number = 6
     world = world_of(*(f"h{n}" for n in range(number)))
     declare(world, floor("v", 1), floor("w", number - 1, 600), floor("x", 1, 5000))
-    assert len(slots(world)) == CHECK_SLOTS_MAX - 1
+    assert len(slots(world)) == 3
     assert view(world, 1)[2] == "a device for 2 more is being searched"
     world.advance(SOON_S)
     assert len(slots(world)) == number - 1
@@ -321,7 +324,7 @@ def test_full_devices_do_not_hide_those_with_room(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_check_ends_after_so_many_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(floors, "SEARCHED_MAX", 1)
+    monkeypatch.setattr(floors, "SEARCHED_MAX", 2)
     world = world_of("a", "b")
     declare(world, floor("w", 2, 600))
     assert len(slots(world)) == 1
