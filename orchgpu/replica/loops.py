@@ -44,7 +44,7 @@ class Replica(Acting):
     """One orchestrator process: every loop, from `start` to `drain`."""
 
     _keeps_warm = False  #: the scheduler knows floors of this session
-    _floor_faults: Mapping[str, object] = {}  # noqa: RUF012 - replaced as a whole; logged already
+    _floor_faults: Mapping[str, object] = {}  #: logged already
 
     # ------------------------------------------------------------------ life
 
