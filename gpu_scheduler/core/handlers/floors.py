@@ -52,7 +52,7 @@ PATIENCE_S = 600.0
 #: Most devices of one preference with room that are compared for a slot.
 COMPARED_MAX = 64
 #: A check ends after so many slots, or devices, which is also the most for one slot: 0.1 s. The
-#: next one goes on.
+#: next one continues.
 CHECK_SLOTS_MAX, SEARCHED_MAX = 32, 1024
 #: Most floors that are shown.
 VIEWS_MAX = 200
@@ -143,7 +143,7 @@ def _placed(
     tx: Transaction, wanted: dict[FloorKey, WarmFloor]
 ) -> tuple[dict[FloorKey, tuple[Slot, ...]], FloorKey | None]:
     """The slots of all floors: those that stay first, then the missing ones; and the floor at which
-    the search goes on in the next check."""
+    the search continues in the next check."""
     state = tx.state
     if not _allowed(state):
         return {}, None

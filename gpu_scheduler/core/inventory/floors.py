@@ -29,7 +29,7 @@ class Floors:
     def __init__(self) -> None:
         self._declared: dict[SessionId, tuple[WarmFloor, ...]] = {}
         self.slots: Mapping[FloorKey, tuple[Slot, ...]] = {}
-        #: The floor at which the search for places goes on soon; None = it has been through all.
+        #: The floor at which the search for places continues soon; None = it has been through all.
         self.resumes_at: FloorKey | None = None
         self.pushed: dict[HostId, tuple[HostFloor, ...]] = {}  #: what hosts were sent last
 

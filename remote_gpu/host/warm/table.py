@@ -377,7 +377,7 @@ def _is_same(load: tuple[str, str], used: tuple[str, str]) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _arguments(text: str) -> Mapping[str, object]:
-    """The arguments of a call; none of a text that is no JSON object."""
+    """The arguments of a call; none of a text without a JSON object."""
     try:
         found = json.loads(text)
     except ValueError:
