@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import Annotated, TypeVar
 
+from corekit.decode import encode_json
 from corekit.errors import invalid
 from corekit.values import Checked, Meta, Value, checked
 from gpu_scheduler.model import Request, Share
@@ -12,8 +14,12 @@ from gpu_scheduler.model import Request, Share
 FLOORS_MAX = 1_000
 #: The most workers of one floor.
 WORKERS_MAX = 64
+#: The most workers of the floors of one tenant that has no quota of devices.
+TENANT_WORKERS_MAX = 64
 #: The most calls that a floor loads for, and characters of the name or arguments of one.
 LOADS_MAX, LOAD_CHARS_MAX = 32, 1_000
+#: The most of them as JSON, and of all floors of one host.
+LOADS_BYTES_MAX, HOST_BYTES_MAX = 8 << 10, 256 << 10
 
 _Word = Annotated[str, Meta(max_length=LOAD_CHARS_MAX)]
 #: Operations, each with the arguments as JSON that say what it loads.
@@ -34,6 +40,8 @@ class WarmFloor(Checked, omit_defaults=True):
             raise invalid(f"warm_min {why}")
         if self.request.workload is None:
             raise invalid("warm_min needs a workload: its name is what jobs find workers by")
+        if len(encode_json(self.loads)) > LOADS_BYTES_MAX:
+            raise invalid(f"warm_loads has at most {LOADS_BYTES_MAX} bytes as JSON: name fewer")
 
 
 class HostFloor(Value):
@@ -61,6 +69,20 @@ class FloorView(Value):
         of = f"{min(self.workers, self.workers_min)} of {self.workers_min} workers"
         why = f": {self.why}" if self.why else ""
         return f"kept warm: {of} of workload {self.workload} (tenant {self.tenant}){why}"
+
+
+_Floor = TypeVar("_Floor", WarmFloor, HostFloor)
+
+
+def first_within(floors: Iterable[_Floor], bytes_max: int) -> tuple[_Floor, ...]:
+    """The first floors that have so many bytes together as JSON, `FLOORS_MAX` at most."""
+    found = list[_Floor]()
+    for floor in floors:
+        bytes_max -= len(encode_json(floor)) + 1
+        if bytes_max < 0 or len(found) == FLOORS_MAX:
+            break
+        found.append(floor)
+    return tuple(found)
 
 
 def floor_problem(request: Request) -> str | None:

@@ -163,7 +163,8 @@ class InventoryAnswer(Value):
     declared_left_out: int = 0
     more: bool = False  #: more hosts follow the last of these
     fleet: FleetView | None = None  #: on the first page; None: no fleet reports its pools
-    floors: tuple[FloorView, ...] = ()  #: on the first page
+    floors: tuple[FloorView, ...] = ()  #: on the first page, as many as it has room for
+    floors_left_out: int = 0
 
 
 class LeasesAnswer(Value):

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
-from gpu_scheduler.floors import FLOORS_MAX
+from corekit.errors import AppError
+from gpu_scheduler.floors import WarmFloor, first_within
+from gpu_scheduler.protocol.codec import PAGE_BYTES_MAX
 from gpu_scheduler.protocol.ops import KeepWarm
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
@@ -42,6 +44,7 @@ class Replica(Acting):
     """One orchestrator process: every loop, from `start` to `drain`."""
 
     _keeps_warm = False  #: the scheduler knows floors of this session
+    _floor_faults: Mapping[str, object] = {}  #: logged already
 
     # ------------------------------------------------------------------ life
 
@@ -123,11 +126,28 @@ class Replica(Acting):
 
     async def _keep_warm(self) -> None:
         """Declare the warm floors of all functions, again and again: a new scheduler has none."""
-        floors = [function.floor for function in self._functions.values()]
-        declared = tuple(floor for floor in floors if floor is not None)[:FLOORS_MAX]
+        floors, faults = list[WarmFloor](), dict[str, object]()
+
+        def note(what: str, why: str, cause: object) -> None:
+            faults[what] = cause
+            if self._floor_faults.get(what) != cause:
+                logger.warning("%s: %s", what, why, extra={"event": "floor_refused"})
+
+        for name, function in self._functions.items():
+            try:
+                floors += [] if function.floor is None else [function.floor]
+            except AppError as error:
+                note(f"function {name} is not kept warm", error.message, error.message)
+        declared = first_within(floors, PAGE_BYTES_MAX)
+        if left_out := len(floors) - len(declared):
+            note("functions are not kept warm", f"a message has no room for {left_out}", left_out)
         if declared or self._keeps_warm:
-            await self._scheduler.ask(KeepWarm(floors=declared))
-            self._keeps_warm = bool(declared)
+            try:
+                await self._scheduler.ask(KeepWarm(floors=declared))
+                self._keeps_warm = bool(declared)
+            except AppError as error:
+                note("no function is kept warm", error.message, (error.code, declared))
+        self._floor_faults = faults
 
     async def _window_of(self, function: Function) -> int:
         if not function.with_device:

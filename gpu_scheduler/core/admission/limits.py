@@ -40,6 +40,7 @@ _CHARGED: frozenset[type[ops.Op[Value]]] = frozenset(
         ops.Watch,
         ops.Resize,
         ops.Transfer,
+        ops.KeepWarm,
     }
 )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from itertools import islice
+from itertools import islice, takewhile
 
 from corekit.ids import DeviceId, HostId
 from corekit.values import replace
@@ -24,6 +24,7 @@ from gpu_scheduler.core.inventory.devices import (
     unavailable_reason,
 )
 from gpu_scheduler.core.inventory.floors import FloorKey, Slot
+from gpu_scheduler.core.inventory.index import feasibility_key
 from gpu_scheduler.core.inventory.inventory import HostEntry
 from gpu_scheduler.core.placement.candidates import Search
 from gpu_scheduler.core.placement.eviction import resident_key
@@ -31,18 +32,30 @@ from gpu_scheduler.core.placement.gangs import fitting_by_preference
 from gpu_scheduler.core.state.state import State
 from gpu_scheduler.core.state.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
-from gpu_scheduler.floors import FloorView, HostFloor, WarmFloor
-from gpu_scheduler.model import HostState, Request, Sharing
+from gpu_scheduler.floors import (
+    HOST_BYTES_MAX,
+    TENANT_WORKERS_MAX,
+    FloorView,
+    HostFloor,
+    WarmFloor,
+    first_within,
+)
+from gpu_scheduler.model import Health, HostState, Request, Sharing
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.verdicts import NoFit
 
-#: Between two checks.
-CHECK_S = 5.0
+#: Between two checks; after one that was cut short.
+CHECK_S, SOON_S = 5.0, 0.5
 #: Without a worker for this long, a slot moves: loads fail there, or take too long.
 PATIENCE_S = 600.0
-#: Most devices of one preference that are compared for a slot.
-LOOKED_MAX = 1024
+#: Most devices of one preference with room that are compared for a slot.
+COMPARED_MAX = 64
+#: A check ends after so many slots, or devices, which is also the most for one slot: 0.1 s. The
+#: next one continues.
+CHECK_SLOTS_MAX, SEARCHED_MAX = 32, 1024
+#: Most floors that are shown.
+VIEWS_MAX = 200
 #: Workers on such devices stay for now.
 _PASSING = (None, NoFit.HOST_STALE, NoFit.SUSPECT)
 
@@ -57,52 +70,47 @@ def keep_warm(tx: Transaction, event: on.Asked[ops.KeepWarm]) -> answers.Done:
 def check(tx: Transaction, name: str = "") -> None:  # noqa: ARG001 - there is one timer
     """Place the slots of all floors, and push what has changed to the hosts."""
     state = tx.state
-    floors, before = state.floors, _by_host(state)
-    wanted = floors.wanted()
-    floors.slots = _placed(tx, wanted)
+    floors, wanted = state.floors, state.floors.wanted()
+    floors.slots, floors.resumes_at = _placed(tx, wanted)
     state.inventory.residents.kept = _kept(state)
-    after = _by_host(state)
-    for host in {**before, **after}:
-        known = state.inventory.hosts.get(host)
-        if before.get(host) != after.get(host) and known is not None:
-            _push(tx, known)
+    known, found = state.inventory.hosts, _by_host(state)
+    floors.pushed = {name: sent for name, sent in floors.pushed.items() if name in known}
+    for host in [known[name] for name in {**floors.pushed, **found}]:
+        now = first_within(found.get(host.host, ()), HOST_BYTES_MAX)
+        is_open = host.state is HostState.UP and host.gateway is not None
+        if is_open and now != floors.pushed.get(host.host, ()):
+            tx.push_to_host(host.host, host_ops.KeepWarmPush(floors=now))
+            floors.pushed[host.host] = now
     if wanted:
-        state.timers.arm(TimerKind.FLOORS, "", tx.at_s + CHECK_S)
+        pause_s = CHECK_S if floors.resumes_at is None else SOON_S
+        state.timers.arm(TimerKind.FLOORS, "", tx.at_s + pause_s)
     else:
         state.timers.cancel(TimerKind.FLOORS, "")
 
 
-def _push(tx: Transaction, host: HostEntry) -> None:
-    if host.state is HostState.UP and host.gateway is not None:
-        push = host_ops.KeepWarmPush(floors=of_host(tx, host))
-        tx.push_to_host(host.host, push)
+def welcomed(tx: Transaction, host: HostEntry) -> tuple[HostFloor, ...]:
+    """The floors of a host that registers, as it is sent them now."""
+    now = first_within(_by_host(tx.state, host.host).get(host.host, ()), HOST_BYTES_MAX)
+    tx.state.floors.pushed[host.host] = now
+    return now
 
 
-def of_host(tx: Transaction, host: HostEntry) -> tuple[HostFloor, ...]:
-    """The floors of a host, as it keeps them."""
-    wanted = tx.state.floors.wanted()
-    found = []
-    for (key, device), count in _by_host(tx.state).get(host.host, {}).items():
-        floor = wanted.get(key)
-        if floor is not None:
-            one = HostFloor(
-                tenant=key[0],
-                workload=key[1],
-                share=share_of(floor.request, host.devices[device].device, host.host),
-                workers_min=count,
-                loads=floor.loads,
-            )
-            found.append(one)
-    return tuple(found)
-
-
-def _by_host(state: State) -> dict[HostId, Counter[tuple[FloorKey, DeviceId]]]:
-    found: dict[HostId, Counter[tuple[FloorKey, DeviceId]]] = {}
-    for key, slots in state.floors.slots.items():
-        for slot in slots:
-            entry = state.inventory.devices.get(slot.device)
-            if entry is not None:
-                found.setdefault(entry.host, Counter())[key, slot.device] += 1
+def _by_host(state: State, only: HostId | None = None) -> dict[HostId, list[HostFloor]]:
+    """The floors of all hosts, or of one, as they keep them."""
+    found: dict[HostId, list[HostFloor]] = {}
+    for key, floor in state.floors.wanted().items():
+        counts = Counter(slot.device for slot in state.floors.slots.get(key, ()))
+        for device, count in sorted(counts.items()):
+            entry = state.inventory.devices.get(device)
+            if entry is not None and only in (None, entry.host):
+                one = HostFloor(
+                    tenant=key[0],
+                    workload=key[1],
+                    share=share_of(floor.request, entry.device, entry.host),
+                    workers_min=count,
+                    loads=floor.loads,
+                )
+                found.setdefault(entry.host, []).append(one)
     return found
 
 
@@ -125,24 +133,42 @@ def _allowed(state: State) -> bool:
     return min(limits.warm_workers_max, limits.warm_memory_pct_max) > 0
 
 
-def _placed(tx: Transaction, wanted: dict[FloorKey, WarmFloor]) -> dict[FloorKey, tuple[Slot, ...]]:
-    """The slots of all floors: those that stay first, then the missing ones."""
+def _workers_max(state: State, tenant: str) -> int:
+    """The most workers of all floors of a tenant."""
+    devices = state.parameters.quota(tenant).devices
+    return TENANT_WORKERS_MAX if devices is None else int(devices)
+
+
+def _placed(
+    tx: Transaction, wanted: dict[FloorKey, WarmFloor]
+) -> tuple[dict[FloorKey, tuple[Slot, ...]], FloorKey | None]:
+    """The slots of all floors: those that stay first, then the missing ones; and the floor at which
+    the search continues in the next check."""
     state = tx.state
     if not _allowed(state):
-        return {}
+        return {}, None
     books, slots, late = _Books(tx), dict[FloorKey, list[Slot]](), dict[FloorKey, set[DeviceId]]()
+    left = {tenant: _workers_max(state, tenant) for tenant, _ in wanted}
     for key, floor in wanted.items():
-        known = state.floors.slots.get(key, ())[: floor.workers_min]
+        known = state.floors.slots.get(key, ())[: min(floor.workers_min, left[key[0]])]
         stay = [books.kept(floor.request, slot) for slot in known]
         slots[key] = [slot for slot in stay if slot is not None]
         late[key] = {old.device for old, new in zip(known, stay, strict=True) if new is None}
-    for key, floor in wanted.items():
-        while len(slots[key]) < floor.workers_min:
-            slot = books.placed(floor.request, slots[key], late[key])
+        left[key[0]] -= len(slots[key])
+    begin, resumes_at = state.floors.resumes_at, None
+    for key in [key for key in wanted if begin is None or key >= begin]:
+        request, workers_min = wanted[key].request, wanted[key].workers_min
+        while left[key[0]] > 0 and len(slots[key]) < workers_min and not books.is_full:
+            slot = books.placed(request, slots[key], late[key])
             if slot is None:
                 break
             slots[key].append(slot)
-    return {key: tuple(found) for key, found in slots.items() if found}
+            left[key[0]] -= 1
+        else:
+            if books.is_full:
+                resumes_at = key
+                break
+    return {key: tuple(found) for key, found in slots.items() if found}, resumes_at
 
 
 class _Books:
@@ -152,6 +178,13 @@ class _Books:
         self._state, self._at_s = tx.state, tx.at_s
         self._mib: Counter[DeviceId] = Counter()
         self._held: Counter[tuple[FloorKey, DeviceId]] = Counter()
+        self._slots = self._searched = 0
+        self._missed: set[tuple[object, ...]] = set()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the rest is for the next check."""
+        return self._slots >= CHECK_SLOTS_MAX or self._searched >= SEARCHED_MAX
 
     def kept(self, request: Request, slot: Slot) -> Slot | None:
         """The slot, if it stays where it is."""
@@ -172,26 +205,34 @@ class _Books:
     ) -> Slot | None:
         """A slot on another device: where a worker is, then spread, then with the most room."""
         inventory = self._state.inventory
+        kind = feasibility_key(request), request.sharing
+        name = resident_key(request) or ""
+        if kind in self._missed and inventory.residents.with_workload(name) is None:
+            return None
+        self._slots += 1
+        until = self._searched + SEARCHED_MAX
         there = Counter(slot.device for slot in slots)
         # a worker without a lease computes nothing
         loads = replace(request, compute_guarantee_pct=0)
         for devices in fitting_by_preference(Search(loads, inventory, None)):
             ranked = (
                 (device in late, not is_held, there[device], -room_mib, device)
-                for device in islice(devices, LOOKED_MAX)
+                for device in takewhile(lambda _: self._searched < until, devices)
                 for is_held, room_mib in self._room(request, device)
             )
-            best = min(ranked, default=None)
+            best = min(islice(ranked, COMPARED_MAX), default=None)
             if best is not None:
                 device = best[-1]
                 if not self._hold(request, device):
                     self._book(request, device)
                 return Slot(device, self._at_s)
+        self._missed.add(kind)
         return None
 
     def _room(self, request: Request, device: DeviceId) -> Iterable[tuple[bool, int]]:
         """Whether a worker is there already, and the memory that is free; nothing: no room."""
         state = self._state
+        self._searched += 1
         host = state.inventory.hosts[state.inventory.devices[device].host]
         left_mib = state.inventory.state_of(device).free_mib - self._mib[device]
         is_held = self._holder_mib(request, device) is not None
@@ -206,6 +247,8 @@ class _Books:
             free_mib=here.free_mib - booked_mib,
             free_permille=COMPUTE_PERMILLE_MAX,
             reserved_for=None,
+            host_state=HostState.UP,  # a moment of silence moves no slot
+            health=Health.OK,
         )
         return fits(request, idle) is None
 
@@ -249,11 +292,16 @@ def _workers_mib(state: State, request: Request, device: DeviceId) -> list[int]:
 
 
 def views(tx: Transaction) -> tuple[FloorView, ...]:
-    """All floors by tenant and workload, with what there is of them."""
-    return tuple(_view(tx.state, key, floor) for key, floor in tx.state.floors.wanted().items())
+    """The first floors by tenant and workload, with what there is of them."""
+    state = tx.state
+    used: Counter[str] = Counter()
+    for (tenant, _), slots in state.floors.slots.items():
+        used[tenant] += len(slots)
+    shown = islice(state.floors.wanted().items(), VIEWS_MAX)
+    return tuple(_view(state, key, floor, used[key[0]]) for key, floor in shown)
 
 
-def _view(state: State, key: FloorKey, floor: WarmFloor) -> FloorView:
+def _view(state: State, key: FloorKey, floor: WarmFloor, used: int) -> FloorView:
     slots = state.floors.slots.get(key, ())
     by_device = Counter(slot.device for slot in slots if slot.device in state.inventory.devices)
     there = {one: len(_workers_mib(state, floor.request, one)) for one in by_device}
@@ -262,10 +310,20 @@ def _view(state: State, key: FloorKey, floor: WarmFloor) -> FloorView:
     why = ""
     if not _allowed(state):
         why = "warm workers are switched off (warm_workers_max, warm_memory_pct_max)"
-    elif len(slots) < floor.workers_min:
-        why = f"no device has room for {floor.workers_min - len(slots)} more"
+    elif (left := floor.workers_min - len(slots)) > 0:
+        why = _why_left(state, key, left, used)
     elif missing:
-        why = f"being loaded on {', '.join(missing)}"
+        more = f" and {len(missing) - 3} more devices" if len(missing) > 3 else ""
+        why = f"being loaded on {', '.join(missing[:3])}{more}"
     return FloorView(
         tenant=key[0], workload=key[1], workers_min=floor.workers_min, workers=workers, why=why
     )
+
+
+def _why_left(state: State, key: FloorKey, left: int, used: int) -> str:
+    most, resumes_at = _workers_max(state, key[0]), state.floors.resumes_at
+    if used >= most:
+        return f"its tenant has {used} workers of floors, of at most {most}"
+    if resumes_at is not None and key >= resumes_at:
+        return f"a device for {left} more is being searched"
+    return f"no device has room for {left} more"

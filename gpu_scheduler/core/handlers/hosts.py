@@ -80,7 +80,7 @@ def hello(tx: QueueTransaction, event: on.HostAsked[host_ops.HostHello]) -> host
         more=more,
         until=entries[-1].lease.fence if more else 0,
         warm=warm_limits(tx.state.parameters, host),
-        floors=floors.of_host(tx, host),
+        floors=floors.welcomed(tx, host),
     )
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from corekit.ids import DeviceId, SessionId
-from gpu_scheduler.floors import WarmFloor
+from corekit.ids import DeviceId, HostId, SessionId
+from gpu_scheduler.floors import HostFloor, WarmFloor
 
 #: Tenant and workload.
 FloorKey = tuple[str, str]
@@ -29,6 +29,9 @@ class Floors:
     def __init__(self) -> None:
         self._declared: dict[SessionId, tuple[WarmFloor, ...]] = {}
         self.slots: Mapping[FloorKey, tuple[Slot, ...]] = {}
+        #: The floor at which the search for places continues soon; None = it has been through all.
+        self.resumes_at: FloorKey | None = None
+        self.pushed: dict[HostId, tuple[HostFloor, ...]] = {}  #: what hosts were sent last
 
     def declare(self, session: SessionId, floors: tuple[WarmFloor, ...]) -> bool:
         """Replace the floors of a session; False: nothing has changed."""

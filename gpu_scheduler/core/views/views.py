@@ -66,13 +66,16 @@ def inventory(tx: QueueTransaction, event: on.Asked[ops.Inventory]) -> answers.I
     wanted = (host for host in by_name if after is None or host.host > after)
     page, more = _first(wanted, limit, lambda host: len(host.devices))
     declared = () if after is not None else known.declared[:limit]
+    kept_warm = () if after is not None else floors.views(tx)
+    floors_left_out = 0 if after is not None else len(tx.state.floors.wanted()) - len(kept_warm)
     return answers.InventoryAnswer(
         hosts=tuple(_host(tx, host) for host in page),
         declared=declared,
         declared_left_out=0 if after is not None else len(known.declared) - len(declared),
         more=more,
         fleet=None if after is not None else tx.state.fleets.view(tx.at_s),
-        floors=() if after is not None else floors.views(tx),
+        floors=kept_warm,
+        floors_left_out=floors_left_out,
     )
 
 

@@ -336,6 +336,7 @@ class LeaseTable:
         queued = self._queued() if self.warm.limits.loads_max else []
         awaited = self.loads.awaited(queued).values()
         names = self.warm.beyond_limits(self.memory_mib, now_s, awaited)
+        self.floors.displaced(names, now_s)
         return self.evict_warm(names, "beyond the limits of warm workers")
 
     def evict_warm(self, names: Iterable[str], detail: str) -> list[LeaseStep]:

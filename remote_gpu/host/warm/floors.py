@@ -38,14 +38,26 @@ class WarmFloors:
         self._failed: dict[FloorKey, tuple[int, float]] = {}  #: failures in a row, time of the last
         self._numbers = itertools.count(1)
 
-    def set(self, floors: Iterable[HostFloor]) -> None:
-        """Replace all floors."""
+    def set(self, floors: Iterable[HostFloor], now_s: float) -> set[str]:
+        """Replace all floors. Workers that are kept no longer are idle from now on; returns their
+        names: a new scheduler has no floors for some seconds."""
+        before = self._warm.kept()
         self._floors = {(one.tenant, one.workload, one.share.device): one for one in floors}
         self._failed = {key: one for key, one in self._failed.items() if key in self._floors}
-        self._warm.floors = {key: one.workers_min for key, one in self._floors.items()}
+        self._warm.floors = self._floors
+        ended = before - self._warm.kept()
+        self._warm.idle_from(ended, now_s)
+        return ended
+
+    def displaced(self, names: Iterable[str], now_s: float) -> None:
+        """The host itself evicts these workers: those of floors do not load again at once."""
+        counted = {*self._warm.kept(), *(one.id for one in self._warm.loading())}
+        for name in counted.intersection(names):
+            if (worker := self._warm.find(name)) is not None:
+                self.failed(worker, now_s)
 
     def failed(self, worker: WarmWorker, now_s: float) -> None:
-        """A worker did not load, or died while it was idle."""
+        """A worker did not load, or died or was evicted by its host while it was idle."""
         for device in worker.memory_mib:
             key = worker.tenant, worker.workload, device
             if key in self._floors:
@@ -85,7 +97,7 @@ class WarmFloors:
                 continue
             leases = sum(_is_of(one, key) for one in holders)
             loads_max = max(1, self._warm.limits.loads_max)
-            is_full = self._warm.workers_of(key) + leases >= floor.workers_min
+            is_full = self._warm.workers_of(floor) + leases >= floor.workers_min
             if is_full or self._warm.loads_on(device) >= loads_max or self._pauses(key, now_s):
                 continue
             worker = self._worker(floor)

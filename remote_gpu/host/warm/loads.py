@@ -21,6 +21,7 @@ from corekit.ids import DeviceId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.leases.leases import Leases
+from remote_gpu.host.warm.floors import FLOOR
 from remote_gpu.host.warm.table import WarmWorker
 from remote_gpu.host.workers.endings import Endings
 from remote_gpu.host.workers.worker import Worker
@@ -179,12 +180,14 @@ class Loads:
         kept_bytes = await worker.release(cap_s + limit_s, limit_s)  # its alarm counts from now on
         if kept_bytes is not None and worker.loaded_s > 0:
             memory_mib = await self._memory_mib(load.install, worker.pid, kept_bytes)
+            # of a floor's load, a part that failed would fail again: it counts as loaded
+            asked = warm.used if load.install.lease.startswith(FLOOR) else ()
             found = replace(
                 warm,
                 memory_mib=memory_mib,
                 loading_s=worker.loaded_s,
                 ahead_s=worker.loaded_s,
-                used=worker.used,
+                used=tuple(dict.fromkeys((*worker.used, *asked))),
                 idle_since_s=self._leases.now_s(),
                 loads_for=None,
             )

@@ -11,11 +11,14 @@ granted ahead (`ahead.py`), or for a floor (`floors.py`), occupies all that it m
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from corekit.ids import DeviceId, LeaseId
+from gpu_scheduler.floors import HostFloor
 from gpu_scheduler.model import Device, DeviceKind, Resident, Share
 from gpu_scheduler.names import is_emulated
 from gpu_scheduler.protocol.host import Install, WarmLimits
@@ -108,7 +111,7 @@ class WarmTable:
 
     def __init__(self) -> None:
         self.limits = WarmLimits()
-        self.floors: Mapping[FloorKey, int] = {}  #: the least numbers of workers
+        self.floors: Mapping[FloorKey, HostFloor] = {}
         self._idle: dict[str, WarmWorker] = {}
         self._loading: dict[str, WarmWorker] = {}
         self._ending: dict[str, WarmWorker] = {}
@@ -122,17 +125,22 @@ class WarmTable:
     def __len__(self) -> int:
         return len(self._idle) + len(self._loading) + len(self._ending)
 
-    def workers_of(self, key: FloorKey) -> int:
+    def workers_of(self, floor: HostFloor) -> int:
         """The workers of a floor without a lease, those that load included."""
-        return len(_of(key, (*self._idle.values(), *self._loading.values())))
+        return len(_of(floor, (*self._idle.values(), *self._loading.values())))
 
     def kept(self) -> set[str]:
         """The idle workers of floors: of each one as many as it asks for, those used last."""
         kept: set[str] = set()
-        for key, count in self.floors.items():
-            newest = sorted(_of(key, self._idle.values()), key=lambda one: -one.idle_since_s)
-            kept.update(worker.id for worker in newest[:count])
+        for floor in self.floors.values():
+            newest = sorted(_of(floor, self._idle.values()), key=lambda one: -one.idle_since_s)
+            kept.update(worker.id for worker in newest[: floor.workers_min])
         return kept
+
+    def idle_from(self, names: Iterable[str], now_s: float) -> None:
+        """Restart the time for which idle workers may stay."""
+        for name in names:
+            self._idle[name] = replace(self._idle[name], idle_since_s=now_s)
 
     def find(self, name: str) -> WarmWorker | None:
         return self._idle.get(name) or self._loading.get(name)
@@ -321,6 +329,9 @@ class WarmTable:
         """The idle workers, and those that load."""
         return (*self._idle, *self._loading)
 
+    def loading(self) -> tuple[WarmWorker, ...]:
+        return tuple(self._loading.values())
+
     def idle(self) -> tuple[WarmWorker, ...]:
         """The idle workers, in the order in which they are evicted."""
         return tuple(self._cheapest_first(self._idle.values()))
@@ -344,13 +355,31 @@ class WarmTable:
         return sorted(workers, key=cost)
 
 
-def _of(key: FloorKey, workers: Iterable[WarmWorker]) -> list[WarmWorker]:
-    """The workers that count for a floor."""
-    tenant, workload, device = key
+def _of(floor: HostFloor, workers: Iterable[WarmWorker]) -> list[WarmWorker]:
+    """The workers that count for a floor: they have loaded what it declares, in its share."""
+    share = floor.share
+    key = floor.tenant, floor.workload, (share.device,), card_limits((share,))
     return [
-        worker
-        for worker in workers
-        if (worker.tenant, worker.workload, tuple(worker.memory_mib))
-        == (tenant, workload, (device,))
-        and not worker.program
+        one
+        for one in workers
+        if (one.tenant, one.workload, tuple(one.memory_mib), one.card_limits) == key
+        and one.memory_mib[share.device] <= share.memory_mib
+        and all(any(_is_same(load, used) for used in one.used) for load in floor.loads)
+        and not one.program
     ]
+
+
+def _is_same(load: tuple[str, str], used: tuple[str, str]) -> bool:
+    """Whether a call loads what a floor declares: the arguments that both name are equal."""
+    named, there = _arguments(load[1]), _arguments(used[1])
+    return load[0] == used[0] and all(there.get(name, one) == one for name, one in named.items())
+
+
+@functools.lru_cache(maxsize=4096)
+def _arguments(text: str) -> Mapping[str, object]:
+    """The arguments of a call; none of a text without a JSON object."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -379,24 +379,28 @@ class WarmWorkers:
 
     def check(self) -> None:
         """Evict those beyond the limits, and more while the machine lacks memory."""
-        self._load_floors()
-        if not len(self._table):
+        if not len(self._table) and not self._table.floors:
             return
-        self._leases.apply(self._leases.table.limit_warm(self._leases.now_s()))
-        if (missing_mib := _missing_mib()) > 0:
+        now_s, missing_mib = self._leases.now_s(), _missing_mib()
+        if self.allowed:
+            if missing_mib <= 0:
+                self._load_floors(now_s)
+            self._keep_floors(now_s)
+        self._leases.apply(self._leases.table.limit_warm(now_s))
+        if missing_mib > 0:
             names = self._table.to_free(missing_mib)
+            self._leases.table.floors.displaced(names, now_s)
             self._leases.apply(self._leases.table.evict_warm(names, "the machine lacks memory"))
 
     def keep_warm(self, floors: Iterable[HostFloor]) -> None:
         """Keep the workers of these floors, and load those that are missing."""
-        self._leases.table.floors.set(floors)
+        for name in self._leases.table.floors.set(floors, self._leases.now_s()):
+            self._processes[name][1].end_in(self._cap_s())
         self.check()
 
-    def _load_floors(self) -> None:
-        """Begin loads of floors, and let their idle workers stay."""
-        if not self.allowed:
-            return
-        table, now_s = self._leases.table, self._leases.now_s()
+    def _load_floors(self, now_s: float) -> None:
+        """Begin loads of floors."""
+        table = self._leases.table
         queued = [entry.install for entry in table if entry.waits]
         holders = [entry.install for entry in table if entry.occupying]
         found = table.floors.changes(queued, holders, table.memory_mib, now_s)
@@ -414,6 +418,9 @@ class WarmWorkers:
                 )
             )
         self._leases.apply(steps)
+
+    def _keep_floors(self, now_s: float) -> None:
+        """Let the idle workers of floors stay."""
         kept = self._table.kept()
         for name in kept:
             if now_s - self._alarm_s.get(name, 0.0) >= self._table.limits.idle_s_max / 2:

@@ -207,6 +207,31 @@ def test_floors_are_declared_again_to_a_new_scheduler_and_end_with_their_functio
     played(story)
 
 
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_floor_that_cannot_be_kept_ends_no_other_one_and_is_logged_once(
+    caplog: pytest.LogCaptureFixture, is_refused: bool
+) -> None:
+    async def story(bench: Bench) -> None:
+        request = Request(memory_mib=100, workload="w", tenant="lab")
+        kept = replace(FUNCTION, request=request, warm_min=2)
+        bad = replace(kept, name="bad", request=replace(request, count=2))
+        await bench.replica.start()
+        if is_refused:
+            await bench.requester.ask(ops.SetParameter(name="rate_per_s", value=0.01))
+        bench.registry.deployed = {"bad": bad, kept.name: kept}
+        await asyncio.sleep(20 * Budget().registry_poll_s)
+        floors = {} if is_refused else {("lab", "w"): kept.floor}
+        assert bench.scheduler.machine.state.floors.wanted() == floors
+        await bench.replica.drain()
+
+    played(story)
+    noted = [one.getMessage() for one in caplog.records if "kept warm" in one.getMessage()]
+    expected = ["function bad is not kept warm: warm_min is for functions with one device"]
+    assert noted[:1] == expected
+    assert len(noted) == 1 + is_refused
+    assert is_refused is ("no function is kept warm" in noted[-1])
+
+
 def test_the_limit_of_an_account_is_read_again_a_minute_after_a_failure() -> None:
     async def story() -> None:
         faults = Faults(rate=1.0)

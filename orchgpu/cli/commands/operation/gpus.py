@@ -79,6 +79,8 @@ def command(scheduler: str | None, as_json: bool) -> None:
         echo(pool.text)
     for floor in inventory.floors:
         echo(floor.text)
+    if inventory.floors_left_out:
+        echo(f"kept warm: {inventory.floors_left_out} more floors")
 
 
 def device_row(host: HostView, view: DeviceView) -> tuple[str, ...]:

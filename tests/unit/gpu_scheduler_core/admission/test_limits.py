@@ -237,6 +237,12 @@ def test_beats_and_ends_have_no_rate_limit() -> None:
     assert finish(world, "j0", "a/s").record.step is Step.ENDED
 
 
+def test_declarations_of_floors_have_a_rate() -> None:
+    world = full_world(key_rate_per_s=0.1)
+    assert world.ask(ops.KeepWarm, "a/s", floors=()) == answers.Done()
+    assert is_refused(world.ask(ops.KeepWarm, "a/s", floors=()), Limit.KEY_RATE_PER_S)
+
+
 def test_buckets_of_invented_tenants_are_bounded() -> None:
     rates = Rates()
     for n in range(3 * BUCKETS_MAX):

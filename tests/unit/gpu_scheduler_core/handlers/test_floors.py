@@ -8,12 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corekit.decode import encode_json
 from corekit.errors import AppError
 from corekit.ids import DeviceId, HostId
+from gpu_scheduler.core import events as on
 from gpu_scheduler.core.handlers import floors
-from gpu_scheduler.core.handlers.floors import CHECK_S
-from gpu_scheduler.floors import HostFloor, WarmFloor
+from gpu_scheduler.core.handlers.floors import CHECK_S, SOON_S, VIEWS_MAX
+from gpu_scheduler.floors import (
+    HOST_BYTES_MAX,
+    LOADS_BYTES_MAX,
+    TENANT_WORKERS_MAX,
+    HostFloor,
+    WarmFloor,
+)
 from gpu_scheduler.model import Batch, DeviceResidents, Request, Resident, Sharing
+from gpu_scheduler.parameters import Quota
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.warm import workload_key
@@ -23,9 +32,10 @@ LOADS = (("onnx", '{"model": "m"}'),)
 
 
 def floor(workload: str = "w", workers_min: int = 1, memory_mib: int = 400, **f: Any) -> WarmFloor:
+    loads = f.pop("loads", LOADS)
     about: dict[str, Any] = {"memory_mib": memory_mib, "workload": workload} | f
     request = Request(**about)
-    return WarmFloor(request=request, workers_min=workers_min, loads=LOADS)
+    return WarmFloor(request=request, workers_min=workers_min, loads=loads)
 
 
 def world_of(*names: str, **parameters: Any) -> World:
@@ -276,3 +286,129 @@ def test_slots_fit_beside_leases_and_each_other(events: list[tuple[Any, ...]]) -
     for device_id, booked_mib in booked.items():
         assert booked_mib <= state.inventory.state_of(device_id).free_mib
         assert not booked_mib or not state.inventory.hosts[HostId(device_id[0])].is_drained
+
+
+# ---------------------------------------------------------------------- what a check costs
+
+
+def test_a_check_searches_for_some_slots_and_the_next_ones_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(floors, "CHECK_SLOTS_MAX", 4)
+    number = 6
+    world = world_of(*(f"h{n}" for n in range(number)))
+    declare(world, floor("v", 1), floor("w", number - 1, 600), floor("x", 1, 5000))
+    assert len(slots(world)) == 3
+    assert view(world, 1)[2] == "a device for 2 more is being searched"
+    world.advance(SOON_S)
+    assert len(slots(world)) == number - 1
+    assert view(world, 2)[2] == "no device has room for 1 more"
+    assert world.machine.state.floors.resumes_at is None, "the next check is the usual one"
+
+
+def test_requests_equal_to_one_that_found_nothing_cost_no_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(floors, "CHECK_SLOTS_MAX", 4)
+    world = world_of("a")
+    declare(world, floor("a", 1, 600), *(floor(name, 1, 700) for name in "bcde"), floor("z", 1))
+    assert (slots(world, "a"), slots(world, "z")) == (["a/d"], ["a/d"])
+    assert not any(slots(world, name) for name in "bcde")
+
+
+def test_full_devices_do_not_hide_those_with_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(floors, "COMPARED_MAX", 1)
+    world = world_of("a", "b", "c")
+    declare(world, floor("w", 3, 600))
+    assert sorted(slots(world)) == ["a/d", "b/d", "c/d"]
+
+
+def test_a_check_ends_after_so_many_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(floors, "SEARCHED_MAX", 2)
+    world = world_of("a", "b")
+    declare(world, floor("w", 2, 600))
+    assert len(slots(world)) == 1
+    world.advance(SOON_S)
+    assert len(slots(world)) == 2
+
+
+# ---------------------------------------------------------------------- sizes
+
+
+def test_the_loads_of_a_floor_are_limited() -> None:
+    loads = tuple(("onnx", f"{n:0>900}") for n in range(8))
+    assert floor(loads=loads)
+    assert len(encode_json((*loads, loads[0]))) > LOADS_BYTES_MAX
+    with pytest.raises(AppError, match="warm_loads has at most"):
+        floor(loads=(*loads, loads[0]))
+
+
+def test_a_host_is_sent_no_more_than_a_message_has_room_for() -> None:
+    loads = tuple(("onnx", f"{n:0>900}") for n in range(8))
+    world = world_of("a")
+    declare(world, *(floor(f"w{n}", 1, 1, loads=loads) for n in range(60)))
+    world.advance(SOON_S)
+    (message,) = world.pushed(host_ops.KeepWarmPush)
+    assert 20 < len(message.floors) < 60
+    assert len(encode_json(message)) < HOST_BYTES_MAX + 100
+    welcome = host(world, "a")
+    assert welcome.floors == message.floors
+
+
+def test_views_are_short_and_few() -> None:
+    world = world_of("a", "b", "c", "d", "e")
+    declare(world, floor(workers_min=5))
+    assert view(world)[2] == "being loaded on a/d, b/d, c/d and 2 more devices"
+    declare(world, *(floor(f"w{n}") for n in range(VIEWS_MAX + 3)))
+    answer = world.ask(ops.Inventory)
+    assert (len(answer.floors), answer.floors_left_out) == (VIEWS_MAX, 3)
+
+
+# ---------------------------------------------------------------------- changes and silence
+
+
+@pytest.mark.parametrize("change", [{"loads": (("onnx", "{}"),)}, {"memory_mib": 500}])
+def test_other_loads_and_memory_reach_the_hosts(change: dict[str, Any]) -> None:
+    world = world_of("a")
+    declare(world, floor())
+    ((_, before),) = pushed(world)
+    declare(world, floor(**change))
+    ((_, after),) = pushed(world)
+    assert before != after
+    assert after[0].loads == change.get("loads", LOADS)
+    assert after[0].share.memory_mib == change.get("memory_mib", 400)
+
+
+def test_a_silent_host_is_sent_its_floors_when_it_is_back_and_keeps_its_slots() -> None:
+    world = world_of("a", "b")
+    declare(world, floor())
+    assert pushed(world)
+    del world.hosts["a"]
+    world.handle(on.HostLeft, host=HostId("a"))
+    declare(world, floor(loads=()))
+    world.advance(CHECK_S + 1)
+    assert (slots(world), pushed(world)) == (["a/d"], []), "it still loads there"
+    shown(world, "a")
+    world.advance(CHECK_S)
+    assert [name for name, _ in pushed(world)] == ["a"]
+
+
+# ---------------------------------------------------------------------- tenants
+
+
+def test_the_floors_of_a_tenant_have_a_limit_and_displace_none_of_its_own() -> None:
+    world = world_of(*(f"h{n}" for n in range(4)))
+    declare(world, floor("z", 60, 1))
+    world.advance(4 * SOON_S)
+    declare(world, floor("a", 60, 1), floor("z", 60, 1), floor("b", 2, 1, tenant="other"))
+    world.advance(4 * SOON_S)
+    assert (len(slots(world, "a")), len(slots(world, "z"))) == (TENANT_WORKERS_MAX - 60, 60)
+    assert view(world)[2] == "its tenant has 64 workers of floors, of at most 64"
+    assert len(world.machine.state.floors.slots["other", "b"]) == 2
+
+
+def test_a_quota_of_devices_limits_the_floors_of_its_tenant() -> None:
+    world = world_of("a", "b", quotas={"default": Quota(devices=1)})
+    declare(world, floor(workers_min=2))
+    assert len(slots(world)) == 1
+    assert view(world)[2] == "its tenant has 1 workers of floors, of at most 1"

@@ -13,7 +13,7 @@ from gpu_scheduler.protocol.host import Install, WarmLimits
 from remote_gpu.host.leases.table import LeaseTable
 from remote_gpu.host.warm.ahead import Changes
 from remote_gpu.host.warm.floors import LOAD_S_ASSUMED, PAUSE_S, PAUSE_S_MAX
-from remote_gpu.host.warm.table import WarmWorker
+from remote_gpu.host.warm.table import WORKERS_MAX, WarmWorker
 from tests.installs import install_of, share_of
 
 D0 = DeviceId("d0")
@@ -43,7 +43,7 @@ def worker(name: str = "one", workload: str = "w", memory_mib: int = 300, **f: A
 
 def table(*floors: HostFloor, idle: tuple[WarmWorker, ...] = ()) -> LeaseTable:
     leases = LeaseTable(MEMORY, 30.0)
-    leases.floors.set(floors)
+    leases.floors.set(floors, 0.0)
     for one in idle:
         leases.warm.keep(one)
     return leases
@@ -175,7 +175,7 @@ def test_pauses_after_failures_grow_and_end() -> None:
 def test_floors_are_replaced_as_a_whole() -> None:
     here = table(floor("a"), idle=(worker("of-a", "a"),))
     assert here.warm.kept() == {"of-a"}
-    here.floors.set((floor("b"),))
+    here.floors.set((floor("b"),), 0.0)
     assert here.warm.kept() == set()
     assert begin(here) == ["b"]
     assert here.warm.idle(), "a worker of no floor any more stays as others do"
@@ -190,3 +190,55 @@ def test_programs_are_no_workers_of_a_floor() -> None:
 def test_a_device_that_is_not_lent_loads_nothing() -> None:
     here = table(replace(floor(), share=share_of("gone")))
     assert begin(here) == []
+
+
+def test_workers_that_are_kept_no_longer_are_idle_from_then_on() -> None:
+    here = table(floor(), idle=(worker(), worker("spare", idle_since_s=-5.0)))
+    here.warm.limits = WarmLimits(idle_s_max=60.0)
+    assert here.floors.set((), 100.0) == {"one"}, "a new scheduler has no floors for now"
+    assert here.warm.beyond_limits(MEMORY, 159.0) == ("spare",)
+    assert here.floors.set((floor(),), 102.0) == set()
+    assert here.warm.kept() == {"one"}
+    assert here.floors.set((), 200.0) == {"one"}
+    assert set(here.warm.beyond_limits(MEMORY, 260.0)) == {"one", "spare"}
+
+
+@pytest.mark.parametrize(
+    ("used", "counts"),
+    [
+        (USED, True),
+        ((("onnx", '{"threads": 2, "model":"m"}'), ("sort", "{}")), True),
+        ((("onnx", '{"model": "of before"}'),), False),
+        ((("sort", '{"model": "m"}'),), False),
+        ((), False),
+    ],
+)
+def test_only_workers_with_what_a_floor_declares_count(
+    used: tuple[tuple[str, str], ...], counts: bool
+) -> None:
+    here = table(floor(), idle=(worker(used=used),))
+    assert here.warm.kept() == ({"one"} if counts else set())
+    assert begin(here) == ([] if counts else ["w"])
+
+
+def test_a_worker_that_no_lease_of_its_floor_can_have_does_not_count() -> None:
+    assert begin(table(floor(memory_mib=299), idle=(worker(memory_mib=300),))) == ["w"]
+
+
+def test_what_the_host_evicts_itself_loads_again_after_a_pause() -> None:
+    here = table(floor(), idle=(worker(), worker("spare", "other")))
+    here.floors.displaced(["one", "spare", "unknown"], 10.0)
+    here.evict_warm(["one"], "the machine lacks memory")
+    here.warm.gone("one")
+    assert begin(here, 10.0 + PAUSE_S - 0.1) == []
+    assert begin(here, 10.0 + PAUSE_S) == ["w"]
+
+
+def test_more_workers_than_a_host_may_have_are_not_loaded_again_and_again() -> None:
+    number = WORKERS_MAX + 1
+    idle = tuple(worker(f"w{n}", memory_mib=1) for n in range(number))
+    here = table(floor(workers_min=number), idle=idle)
+    (step,) = here.limit_warm(10.0)
+    assert len(step.warm) == 1
+    here.warm.gone(step.warm[0])
+    assert begin(here, 10.0) == []

@@ -23,6 +23,7 @@ from remote_gpu.host.leases.lease_log import LeaseLog
 from remote_gpu.host.leases.leases import Leases
 from remote_gpu.host.leases.steps import LeaseStepKind
 from remote_gpu.host.leases.table import LeaseTable
+from remote_gpu.host.warm import workers
 from remote_gpu.host.warm.table import WarmWorker
 from remote_gpu.host.warm.workers import WarmWorkers
 from remote_gpu.host.workers.endings import Endings
@@ -333,3 +334,19 @@ async def test_the_worker_of_a_floor_does_not_end_itself(tmp_path: Path) -> None
         assert host.table.warm.idle(), "nor do the limits end it"
         host.warm.keep_warm([])
         assert not host.table.warm.idle()
+
+
+async def test_no_floor_loads_while_the_machine_lacks_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with parts(tmp_path) as host:
+        monkeypatch.setattr(workers, "_missing_mib", lambda: 1)
+        share = leased("l1", D0).shares[0]
+        loads = (("onnx", "{}"),)
+        host.warm.keep_warm(
+            [HostFloor(tenant="t", workload="w", share=share, workers_min=1, loads=loads)]
+        )
+        assert not len(host.table.warm)
+        monkeypatch.setattr(workers, "_missing_mib", lambda: 0)
+        host.warm.check()
+        assert host.table.warm.loads_on(D0) == 1
