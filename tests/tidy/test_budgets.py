@@ -54,10 +54,10 @@ PYTHON: dict[str, tuple[int, str]] = {
     "fdl/plan": (2_950, "resources and steps of a deploy, pure"),
     "fdl/schema": (800, "readers of located values, JSON Schema, documentation"),
     "fdl/text": (800, "YAML with positions, comments and round trip"),
-    "gpu_scheduler/*": (2_550, "model of requests, devices and leases; their options and texts"),
+    "gpu_scheduler/*": (2_600, "model of requests, devices and leases; their options and texts"),
     "gpu_scheduler/client": (3_300, "library, addresses of a pair, and the commands of `ssgm`"),
     "gpu_scheduler/core": (
-        14_450,
+        14_500,
         "who gets which device: eight layers and the policies of the product",
     ),
     "gpu_scheduler/daemon": (9_150, "endpoints, keys, journal and its engines, standby, events"),
@@ -68,7 +68,7 @@ PYTHON: dict[str, tuple[int, str]] = {
     "lambda_functions/complete": (50, "the function that a completion queue calls"),
     "lambda_functions/orchestrate": (50, "the function that a job queue calls"),
     "lambda_functions/gpu_runner": (
-        5_200,
+        5_250,
         "the runner inside Lambda: session, script, outputs, commit",
     ),
     "local_cloud/*": (50, "entry point"),
@@ -98,11 +98,11 @@ PYTHON: dict[str, tuple[int, str]] = {
     "orchgpu/permissions": (1_000, "policies of every role"),
     "orchgpu/replica": (4_450, "loops, actions and observers of an orchestrator"),
     "orchgpu/report": (1_050, "report page and costs"),
-    "orchgpu/web": (5_950, "the console behind its pages"),
+    "orchgpu/web": (6_000, "the console behind its pages"),
     "remote_gpu/*": (50, "the public names for plug-ins"),
     "remote_gpu/client": (2_950, "what a script imports: session, lanes, graphs"),
     "remote_gpu/forwarder": (400, "relay for unmodified clients"),
-    "remote_gpu/host": (13_300, "gpud: gateway, leases, workers, warm workers, devices"),
+    "remote_gpu/host": (13_350, "gpud: gateway, leases, workers, warm workers, devices"),
     "remote_gpu/isolation": (2_450, "users, namespaces, Landlock, seccomp, cgroups (ADR 10)"),
     "remote_gpu/middleware": (800, "rules of the foreign middlewares"),
     "remote_gpu/wire": (1_700, "frames and proof, standard library only"),
@@ -111,7 +111,7 @@ PYTHON: dict[str, tuple[int, str]] = {
         10_500,
         "both cores on a virtual clock, with faults, workloads and the papers' policies",
     ),
-    "tests": (128_250, "the guarantees"),
+    "tests": (129_050, "the guarantees"),
     "tools": (3_850, "generators of pages, pictures, checks"),
 }
 
@@ -119,7 +119,7 @@ PYTHON: dict[str, tuple[int, str]] = {
 ASSETS = (4_650, "pages of the console: tables, Gantt, logs, live updates without a framework")
 
 #: Words of all Markdown pages.
-WORDS = (134_150, "README, manual, reference, decisions, glossary, changelog")
+WORDS = (134_300, "README, manual, reference, decisions, glossary, changelog")
 
 
 @cache
