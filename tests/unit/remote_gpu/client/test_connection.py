@@ -186,7 +186,7 @@ def test_the_client_loads_the_standard_library_only_and_little_of_it() -> None:
     )
     loaded = set(done.stdout.split())
     ours = {name for name in loaded if name.partition(".")[0] == "remote_gpu"}
-    needed = """affinity content_ids device devices graph local resources transport
+    needed = """affinity content_ids device devices graph host_data local resources transport
         transport.handshake transport.prompt transport.readiness transport.session uncaught uses"""
     of_wire = "channel connection errors frames graphs proof segment uses"
     assert ours - {"remote_gpu", "remote_gpu.client", "remote_gpu.wire"} == {
