@@ -404,7 +404,6 @@ RETRY_AT = "RETRY_AT"
 #: Key of `Record.times` besides the steps: wall clock of the end of the newest attempt's lease.
 LEASE_ENDED = "LEASE_ENDED"
 
-
 #: Shares of a lease that a job record keeps; their number is kept as well.
 JOB_LEASE_SHARES_MAX = 4
 

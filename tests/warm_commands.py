@@ -100,7 +100,7 @@ def _serve(listener: socket.socket, test_process: int) -> None:
         key = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}
         session.client(service, region_name="us-east-1", **key).close()
     gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the children need nobody who waits for them
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children
     either = select.poll()
     either.register(listener, select.POLLIN)
     either.register(test_process, select.POLLIN)

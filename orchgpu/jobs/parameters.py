@@ -8,11 +8,8 @@ from contract.parameters import set_text
 from corekit.errors import invalid
 
 
-def parameters_text(given: Iterable[str], option: str) -> str:
-    """Texts `NAME=VALUE` as `contract.parameters.set_text` writes them. Raises INVALID.
-
-    `option`: its name, for errors.
-    """
+def named_values(given: Iterable[str], option: str) -> dict[str, str]:
+    """Texts `NAME=VALUE` by name. Raises INVALID. `option`: its name, for errors."""
     found: dict[str, str] = {}
     for one in given:
         name, equals, value = one.partition("=")
@@ -21,7 +18,12 @@ def parameters_text(given: Iterable[str], option: str) -> str:
         if name in found:
             raise invalid(f"{option} {name:.70}: given twice")
         found[name] = value
+    return found
+
+
+def parameters_text(given: Iterable[str], option: str) -> str:
+    """Texts `NAME=VALUE` as `contract.parameters.set_text` writes them. Raises INVALID."""
     try:
-        return set_text(found)
+        return set_text(named_values(given, option))
     except ValueError as error:
         raise invalid(f"{option}: {error}") from None

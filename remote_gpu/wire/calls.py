@@ -6,7 +6,7 @@ another:
 
     caller → call     {"name": …} with the input as payload
     run    → part     a part of a streamed answer, as payload; any number of them
-    run    → answer   {"name": …} with the content as payload; after parts without one
+    run    → answer   {"name": …} with the content as payload, which follows the parts
     run    → failed   {"code": …, "message": …} in place of the answer
 
 A connection that ends without an answer leaves it open whether the call was made.

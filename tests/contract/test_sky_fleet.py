@@ -67,6 +67,6 @@ async def test_a_program_that_fails_or_is_absent_is_asked_again_later(tmp_path: 
         with pytest.raises(AppError, match=text) as caught:
             await seen(SkyFleet(tmp_path))
         assert caught.value.code is ErrorCode.UNAVAILABLE
-    with pytest.raises(AppError, match=r"no task .*other\.yaml of SkyPilot") as caught:
+    with pytest.raises(AppError, match=r"other\.yaml is missing: SkyPilot") as caught:
         await SkyFleet(tmp_path).list(("other",))
     assert caught.value.code is ErrorCode.NOT_FOUND

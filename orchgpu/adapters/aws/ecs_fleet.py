@@ -8,7 +8,6 @@ chooses by itself which task ends: see docs/explanation/adr/0059-providers-of-ho
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from corekit.errors import AppError, ErrorCode
 from orchgpu.adapters.aws.api import AwsClient, Shape
 from orchgpu.adapters.aws.endpoints import Clients, resolve
+from orchgpu.adapters.aws.fleet import BlockingFleet
 from orchgpu.fleet.ports.port import PortGroup, PortHost
 
 SERVICE = "ecs"
@@ -33,7 +33,7 @@ _TOKEN_S = 3600.0
 _UNLISTED_S = 60.0
 
 
-class EcsFleet:
+class EcsFleet(BlockingFleet):
     """`FleetPort` of the capacity providers of one cluster."""
 
     def __init__(
@@ -43,8 +43,8 @@ class EcsFleet:
         wall_s: Callable[[], float],
         close: Callable[[], object],
     ) -> None:
-        self._client, self._cluster = client, cluster
-        self._wall_s, self._close = wall_s, close
+        super().__init__(close)
+        self._client, self._cluster, self._wall_s = client, cluster, wall_s
         self._opened_s = wall_s()
         self._known: set[str] = set()  #: groups that are there
         self._since_s: dict[str, float] = {}  #: by group: an older refusal is of another order
@@ -52,22 +52,8 @@ class EcsFleet:
         #: By group and ARN: tasks that were started here, and when.
         self._started: dict[str, dict[str, tuple[float, Shape]]] = {}
 
-    async def list(self, groups: Sequence[str]) -> tuple[PortGroup, ...]:
-        return await asyncio.to_thread(lambda: tuple(self._group(name) for name in groups))
-
-    async def grow(self, group: str, size: int) -> None:
-        await asyncio.to_thread(self._grow, group, size)
-
-    async def withdraw(self, group: str) -> None:
-        await asyncio.to_thread(self._withdraw, group)
-
-    async def stop(self, group: str, host: str) -> None:
-        await asyncio.to_thread(self._stop, group, host)
-
-    async def close(self) -> None:
-        self._close()
-
-    # ------------------------------------------------------------------ calls
+    def _listed(self, groups: Sequence[str]) -> tuple[PortGroup, ...]:
+        return tuple(self._group(name) for name in groups)
 
     def _group(self, name: str) -> PortGroup:
         self._check(name)

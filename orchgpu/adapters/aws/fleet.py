@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from corekit.errors import AppError, ErrorCode
@@ -30,16 +31,11 @@ _FAILED = ("Failed", "Cancelled")
 _ACTIVITIES = 10
 
 
-class AutoScalingFleet:
-    """`FleetPort` of the Auto Scaling groups of one region."""
+class BlockingFleet(ABC):
+    """`FleetPort` over calls that block, each in a thread."""
 
-    def __init__(
-        self, client: AwsClient, wall_s: Callable[[], float], close: Callable[[], object]
-    ) -> None:
-        self._client, self._wall_s, self._close = client, wall_s, close
-        self._opened_s = wall_s()
-        self._asked_s: dict[str, float] = {}  #: by group: an older refusal is of another order
-        self._warned: set[str] = set()
+    def __init__(self, close: Callable[[], object]) -> None:
+        self._close = close
 
     async def list(self, groups: Sequence[str]) -> tuple[PortGroup, ...]:
         return await asyncio.to_thread(self._listed, groups)
@@ -56,7 +52,30 @@ class AutoScalingFleet:
     async def close(self) -> None:
         self._close()
 
-    # ------------------------------------------------------------------ calls
+    @abstractmethod
+    def _listed(self, groups: Sequence[str]) -> tuple[PortGroup, ...]: ...
+
+    @abstractmethod
+    def _grow(self, group: str, size: int) -> None: ...
+
+    @abstractmethod
+    def _withdraw(self, group: str) -> None: ...
+
+    @abstractmethod
+    def _stop(self, group: str, host: str) -> None: ...
+
+
+class AutoScalingFleet(BlockingFleet):
+    """`FleetPort` of the Auto Scaling groups of one region."""
+
+    def __init__(
+        self, client: AwsClient, wall_s: Callable[[], float], close: Callable[[], object]
+    ) -> None:
+        super().__init__(close)
+        self._client, self._wall_s = client, wall_s
+        self._opened_s = wall_s()
+        self._asked_s: dict[str, float] = {}  #: by group: an older refusal is of another order
+        self._warned: set[str] = set()
 
     def _listed(self, groups: Sequence[str]) -> tuple[PortGroup, ...]:
         if not groups:

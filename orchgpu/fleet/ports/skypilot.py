@@ -195,7 +195,8 @@ class SkyFleet:
         """The task of a group. Raises NOT_FOUND."""
         file = self._folder / f"{group}.yaml"
         if "/" in group or not file.is_file():
-            raise AppError(ErrorCode.NOT_FOUND, f"there is no task {file} of SkyPilot")
+            text = f"{file} is missing: SkyPilot's task of the hosts of group {group}"
+            raise AppError(ErrorCode.NOT_FOUND, text)
         return file
 
     async def _looked(self, *, fresh: bool = False) -> _Seen:

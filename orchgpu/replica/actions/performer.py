@@ -490,8 +490,7 @@ class Performer:
 
     @_begin.register
     async def _split(self, action: do.SplitMessage) -> None:
-        bodies, traceparent = action.bodies, action.traceparent
-        await self._queue.send(action.queue_url, bodies, traceparent=traceparent)
+        await self._queue.send(action.queue_url, action.bodies, traceparent=action.traceparent)
         await self._queue.delete(action.queue_url, [action.receipt_handle])
 
     @_begin.register

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from orchgpu.infra.model import STACK, VERSION_TAG, Stack
 from orchgpu.infra.outputs import found_stack, record_of
 from orchgpu.infra.ports import Stacks
 from orchgpu.infra.template import read_template
+from orchgpu.jobs.parameters import named_values
 from orchgpu.jobs.stack import CA_FILE, KEY_FILE
 from orchgpu.local.home import default_home
 from orchgpu.local.stack import (
@@ -114,7 +115,8 @@ def plan(
     """
     try:
         with _stacks(address) as (target, stacks):
-            asked = deployment.asked_of(stacks, stack, read_template(template), _parameters(given))
+            parameters = named_values(given, "--set")
+            asked = deployment.asked_of(stacks, stack, read_template(template), parameters)
             found = deployment.proposed(stacks, asked)
             stacks.discard(found.change_set)
             where = target.where
@@ -170,7 +172,8 @@ def deploy(
     """
     with _stacks(address) as (target, stacks):
         target.guard(yes_real_aws)
-        asked = deployment.asked_of(stacks, stack, read_template(template), _parameters(given))
+        parameters = named_values(given, "--set")
+        asked = deployment.asked_of(stacks, stack, read_template(template), parameters)
         if not as_json:
             echo(f"{stack} ({target.where})")
         _ask_for_quotas(stacks, asked, quiet=as_json)
@@ -319,18 +322,6 @@ def _stacks(address: Address) -> Iterator[tuple[DeployCloud, Stacks]]:
         if target.stacks is None:
             raise invalid(f"this cloud makes no stacks ({target.where})")
         yield target, target.stacks
-
-
-def _parameters(given: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for one in given:
-        name, equals, value = one.partition("=")
-        if not equals:
-            raise invalid(f"--set {one!r}: write NAME=VALUE")
-        if name in found:
-            raise invalid(f"--set {name}: given twice")
-        found[name] = value
-    return found
 
 
 def _kept_name() -> str | None:
