@@ -60,11 +60,24 @@ VIEWS_MAX = 200
 _PASSING = (None, NoFit.HOST_STALE, NoFit.SUSPECT)
 
 
-def keep_warm(tx: Transaction, event: on.Asked[ops.KeepWarm]) -> answers.Done:
-    """Replace the floors of a session. Idempotent."""
-    if tx.state.floors.declare(event.session, event.op.floors):
+def keep_warm(tx: Transaction, event: on.Asked[ops.KeepWarm]) -> answers.KeepWarmAnswer:
+    """Replace the floors of a session, but for those that its key may not declare. Idempotent."""
+    numbered = list(enumerate(event.op.floors))
+    allowed = tuple(floor for number, floor in numbered if number not in event.denied)
+    refused = tuple(
+        FloorView(
+            tenant=floor.request.tenant,
+            workload=floor.request.workload or "",
+            workers_min=floor.workers_min,
+            workers=0,
+            why=event.denied[number],
+        )
+        for number, floor in numbered
+        if number in event.denied
+    )
+    if tx.state.floors.declare(event.session, allowed, refused):
         check(tx)
-    return answers.Done()
+    return answers.KeepWarmAnswer(refused=refused)
 
 
 def check(tx: Transaction, name: str = "") -> None:  # noqa: ARG001 - there is one timer
@@ -291,14 +304,17 @@ def _workers_mib(state: State, request: Request, device: DeviceId) -> list[int]:
 # ---------------------------------------------------------------------- views
 
 
-def views(tx: Transaction) -> tuple[FloorView, ...]:
-    """The first floors by tenant and workload, with what there is of them."""
-    state = tx.state
+def views(tx: Transaction) -> tuple[tuple[FloorView, ...], int]:
+    """The first floors by tenant and workload, with what there is of them, then refused ones; and
+    the number that is left out."""
+    state, wanted, refused = tx.state, tx.state.floors.wanted(), tx.state.floors.refused()
     used: Counter[str] = Counter()
     for (tenant, _), slots in state.floors.slots.items():
         used[tenant] += len(slots)
-    shown = islice(state.floors.wanted().items(), VIEWS_MAX)
-    return tuple(_view(state, key, floor, used[key[0]]) for key, floor in shown)
+    shown = islice(wanted.items(), VIEWS_MAX)
+    kept = tuple(_view(state, key, floor, used[key[0]]) for key, floor in shown)
+    found = (*kept, *refused[: VIEWS_MAX - len(kept)])
+    return found, len(wanted) + len(refused) - len(found)
 
 
 def _view(state: State, key: FloorKey, floor: WarmFloor, used: int) -> FloorView:

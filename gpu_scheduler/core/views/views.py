@@ -66,8 +66,7 @@ def inventory(tx: QueueTransaction, event: on.Asked[ops.Inventory]) -> answers.I
     wanted = (host for host in by_name if after is None or host.host > after)
     page, more = _first(wanted, limit, lambda host: len(host.devices))
     declared = () if after is not None else known.declared[:limit]
-    kept_warm = () if after is not None else floors.views(tx)
-    floors_left_out = 0 if after is not None else len(tx.state.floors.wanted()) - len(kept_warm)
+    kept_warm, floors_left_out = ((), 0) if after is not None else floors.views(tx)
     return answers.InventoryAnswer(
         hosts=tuple(_host(tx, host) for host in page),
         declared=declared,

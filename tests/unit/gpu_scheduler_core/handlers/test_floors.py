@@ -364,6 +364,30 @@ def test_views_are_short_and_few() -> None:
     assert (len(answer.floors), answer.floors_left_out) == (VIEWS_MAX, 3)
 
 
+# ---------------------------------------------------------------------- floors of other keys
+
+
+def test_a_floor_that_a_key_may_not_declare_is_refused_alone_and_shown_with_the_reason() -> None:
+    world = world_of("a")
+    denied = {0: "key 'a' may request for tenant 'lab' only, not for 'other'"}
+    floors = floor("x", tenant="other"), floor("w")
+    answer = world.ask(ops.KeepWarm, floors=floors, denied=denied)
+    assert [(one.tenant, one.workload, one.why) for one in answer.refused] == [
+        ("other", "x", denied[0])
+    ]
+    assert slots(world) == ["a/d"]
+    assert [one.workload for one in world.ask(ops.Inventory).floors] == ["w", "x"]
+    assert view(world, 1) == (0, 1, denied[0])
+    declare(world, floors[0], session="s2")
+    assert len(world.ask(ops.Inventory).floors) == 2
+    assert view(world, 0)[2] == "being loaded on a/d", "another session may declare it"
+    declare(world, session="s2")
+    assert view(world, 1)[2] == denied[0]
+    world.alive = {"s2": None}
+    world.advance(world.budget.client_gone_s + 1)
+    assert world.ask(ops.Inventory, "s2").floors == (), "it ends with its session"
+
+
 # ---------------------------------------------------------------------- changes and silence
 
 
