@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated, TypeVar
 
 from corekit.decode import encode_json
 from corekit.errors import invalid
-from corekit.values import Checked, Meta, Value, checked
+from corekit.values import Checked, Meta, Value, checked, replace
 from gpu_scheduler.model import Request, Share
+from gpu_scheduler.warm import workload_key
 
 #: The most floors of one session, and of one host.
 FLOORS_MAX = 1_000
@@ -66,9 +67,27 @@ class FloorView(Value):
     @property
     def text(self) -> str:
         """`kept warm: 1 of 2 workers of workload blast (tenant lab): no device has room`."""
-        of = f"{min(self.workers, self.workers_min)} of {self.workers_min} workers"
-        why = f": {self.why}" if self.why else ""
-        return f"kept warm: {of} of workload {self.workload} (tenant {self.tenant}){why}"
+        return f"kept warm: {self._text(f'workload {self.workload} (tenant {self.tenant})')}"
+
+    @property
+    def short_text(self) -> str:
+        """`1 of 2 workers of its workload are kept warm: no device has room`."""
+        return self._text("its workload are kept warm")
+
+    def _text(self, workload: str) -> str:
+        count = f"{min(self.workers, self.workers_min)} of {self.workers_min} workers"
+        return f"{count} of {workload}{f': {self.why}' if self.why else ''}"
+
+    def redacted(self) -> FloorView:
+        """The same with the published key of the workload."""
+        return replace(self, workload=workload_key(self.tenant, self.workload))
+
+
+def floor_lines(floors: Iterable[FloorView], left_out: int) -> Iterator[str]:
+    """A line for each floor, and one for those that are left out."""
+    yield from (one.text for one in floors)
+    if left_out:
+        yield f"kept warm: {left_out} more floors"
 
 
 _Floor = TypeVar("_Floor", WarmFloor, HostFloor)

@@ -33,6 +33,8 @@ class Floors:
         #: The floor at which the search for places continues soon; None = it has been through all.
         self.resumes_at: FloorKey | None = None
         self.pushed: dict[HostId, tuple[HostFloor, ...]] = {}  #: what hosts were sent last
+        #: The memory of slots, beside that of leases, as the newest check has placed them.
+        self.slots_mib: Mapping[DeviceId, int] = {}
 
     def declare(
         self,
@@ -52,7 +54,7 @@ class Floors:
 
     def refused(self) -> tuple[FloorView, ...]:
         """The floors that no session may declare that has tried, by name."""
-        wanted = self.wanted()
+        wanted = self.wanted() if self._refused else {}
         every = (one for session in sorted(self._refused) for one in self._refused[session])
         found = {(one.tenant, one.workload): one for one in every}
         return tuple(found[key] for key in sorted(found) if key not in wanted)
