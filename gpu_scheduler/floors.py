@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, TypeVar
 
 from corekit.decode import encode_json
@@ -41,8 +41,8 @@ class WarmFloor(Checked, omit_defaults=True):
             raise invalid(f"warm_min {why}")
         if self.request.workload is None:
             raise invalid("warm_min needs a workload: its name is what jobs find workers by")
-        if len(encode_json(self.loads)) > LOADS_BYTES_MAX:
-            raise invalid(f"warm_loads has at most {LOADS_BYTES_MAX} bytes as JSON: name fewer")
+        if (why := loads_problem(self.loads)) is not None:
+            raise invalid(f"warm_loads {why}")
 
 
 class HostFloor(Value):
@@ -102,6 +102,17 @@ def first_within(floors: Iterable[_Floor], bytes_max: int) -> tuple[_Floor, ...]
             break
         found.append(floor)
     return tuple(found)
+
+
+def loads_problem(loads: Sequence[tuple[str, str]]) -> str | None:
+    """Why a floor cannot load for so many or such long calls; None = it can."""
+    if len(loads) > LOADS_MAX:
+        return f"has at most {LOADS_MAX} operations, not {len(loads)}: name fewer"
+    if any(len(word) > LOAD_CHARS_MAX for load in loads for word in load):
+        return f"has at most {LOAD_CHARS_MAX} characters of arguments as JSON for one operation"
+    if (size := len(encode_json(loads))) > LOADS_BYTES_MAX:
+        return f"has at most {LOADS_BYTES_MAX} bytes as JSON, not {size}: name fewer"
+    return None
 
 
 def floor_problem(request: Request) -> str | None:
