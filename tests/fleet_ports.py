@@ -46,7 +46,7 @@ def ecs_fleet() -> EcsFleet:
     return EcsFleet(AwsClient(client), CLUSTER, time.time, client.close)
 
 
-def made_cluster() -> None:
+def made_cluster(group: str = GROUP) -> None:
     """A cluster with one instance; moto has no managed ones, and none that comes by itself."""
     with closing(aws("ec2")) as ec2, closing(aws("ecs")) as client:
         (instance,) = ec2.run_instances(ImageId="ami-12c6146b", MinCount=1, MaxCount=1)["Instances"]
@@ -58,15 +58,15 @@ def made_cluster() -> None:
             cluster=CLUSTER, instanceIdentityDocument=json.dumps(document)
         )
         client.create_capacity_provider(
-            name=GROUP,
+            name=group,
             autoScalingGroupProvider={
                 "autoScalingGroupArn": f"arn:aws:autoscaling:eu-west-1:{ACCOUNT}:group/a"
             },
         )
         gpud = {"name": "gpud", "image": "gpud", "memory": 100, "cpu": 10}
-        client.register_task_definition(family=GROUP, containerDefinitions=[gpud])
+        client.register_task_definition(family=group, containerDefinitions=[gpud])
         client.register_task_definition(family="other", containerDefinitions=[gpud])
-        client.run_task(cluster=CLUSTER, taskDefinition=GROUP)
+        client.run_task(cluster=CLUSTER, taskDefinition=group)
 
 
 def made_tasks(folder: Path) -> None:
