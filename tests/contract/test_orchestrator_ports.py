@@ -32,8 +32,21 @@ from orchgpu.adapters.own.database import Database, conninfo
 from orchgpu.adapters.own.settings import queues_address
 from orchgpu.adapters.own.tables import Queues
 from orchgpu.core.reconcile import Cursor
-from orchgpu.ports import FunctionCredentials, FunctionStarter, JobQueue, Message, ObjectStore
-from simulator.faults.memory_cloud import Arrivals, MemoryQueue, MemoryStarter, MemoryStore
+from orchgpu.ports import (
+    BatchQueue,
+    FunctionCredentials,
+    FunctionStarter,
+    JobQueue,
+    Message,
+    ObjectStore,
+)
+from simulator.faults.memory_cloud import (
+    Arrivals,
+    MemoryBatch,
+    MemoryQueue,
+    MemoryStarter,
+    MemoryStore,
+)
 from simulator.faults.runs_on_hosts import MemoryCredentials
 from tests.contract.moto_gaps import MOTO_GAPS
 from tests.own_cloud import own_cloud
@@ -51,6 +64,7 @@ class World:
     store: ObjectStore
     functions: FunctionStarter
     credentials: FunctionCredentials
+    batch: BatchQueue | None
     url: str
     bucket: str
 
@@ -102,7 +116,8 @@ async def world(endpoint: Mapping[str, str], name: str) -> AsyncIterator[World]:
         queue = MemoryQueue(cloud, Arrivals(cloud), clock)
         cloud.functions.create(clock.wall_s(), FunctionSettings(name=name))
         store, starter = MemoryStore(cloud, bodies, clock), MemoryStarter(cloud, clock)
-        yield World(queue, store, starter, MemoryCredentials(clock), f"memory/{name}", name)
+        credentials, batch = MemoryCredentials(clock), MemoryBatch(cloud, clock)
+        yield World(queue, store, starter, credentials, batch, f"memory/{name}", name)
         return
     s3 = boto3.Session().client("s3")  # the common session keeps the keys of another cloud
     s3.create_bucket(Bucket=name)
@@ -111,13 +126,15 @@ async def world(endpoint: Mapping[str, str], name: str) -> AsyncIterator[World]:
         make_queue(name)
         async with own_clients.open_cloud() as own:
             assert own.credentials is not None
-            yield World(own.queue, own.store, own.functions, own.credentials, name, name)
+            yield World(own.queue, own.store, own.functions, own.credentials, None, name, name)
         return
     url = boto3.client("sqs").create_queue(QueueName=name)["QueueUrl"]
     make_function(name)
     async with open_cloud() as aws:
         assert aws.credentials is not None
-        yield World(aws.queue, aws.store, aws.functions, aws.credentials, url, name)
+        is_moto = "moto" in os.environ.get("PYTEST_CURRENT_TEST", "")  # it needs Docker
+        batch = None if is_moto else aws.batch
+        yield World(aws.queue, aws.store, aws.functions, aws.credentials, batch, url, name)
 
 
 def make_queue(name: str) -> None:
