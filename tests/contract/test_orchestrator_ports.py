@@ -31,6 +31,8 @@ from orchgpu.adapters.own import clients as own_clients
 from orchgpu.adapters.own.database import Database, conninfo
 from orchgpu.adapters.own.settings import queues_address
 from orchgpu.adapters.own.tables import Queues
+from orchgpu.core.batch import BatchRun, run_name
+from orchgpu.core.function import BatchPlace
 from orchgpu.core.reconcile import Cursor
 from orchgpu.ports import (
     BatchQueue,
@@ -40,6 +42,7 @@ from orchgpu.ports import (
     Message,
     ObjectStore,
 )
+from remote_gpu.wire.runs import BatchOrder, Package
 from simulator.faults.memory_cloud import (
     Arrivals,
     MemoryBatch,
@@ -132,9 +135,7 @@ async def world(endpoint: Mapping[str, str], name: str) -> AsyncIterator[World]:
     make_function(name)
     async with open_cloud() as aws:
         assert aws.credentials is not None
-        is_moto = "moto" in os.environ.get("PYTEST_CURRENT_TEST", "")  # it needs Docker
-        batch = None if is_moto else aws.batch
-        yield World(aws.queue, aws.store, aws.functions, aws.credentials, batch, url, name)
+        yield World(aws.queue, aws.store, aws.functions, aws.credentials, aws.batch, url, name)
 
 
 def make_queue(name: str) -> None:
@@ -376,7 +377,45 @@ async def an_unknown_queue_is_not_found(w: World) -> None:
     assert caught.value.code is ErrorCode.NOT_FOUND
 
 
+PLACE = BatchPlace(queue="gpus", definition="fold:3")
+ORDER = BatchOrder(
+    function="f",
+    event="{}",
+    timeout_s=30.0,
+    memory_mib=512,
+    package=Package(bucket="no-such-bucket-here", key="p.zip", sha256="0" * 64),
+)
+
+
+async def runs_in_batch_are_found_by_their_name_and_ended(w: World) -> None:
+    batch, name = w.batch, run_name("j1", 1)
+    assert batch is not None
+    assert await batch.runs("gpus", name) == ()
+    for _ in range(2):
+        await batch.submit(PLACE, name, ORDER)  # a repetition is another run
+    await batch.submit(PLACE, run_name("j1", 11), ORDER)
+    two = await batch.runs("gpus", name)
+    assert len({run.id for run in two}) == 2
+    assert await batch.runs("others", name) == ()
+    for run in two:
+        await batch.end(run.id, "not wanted")
+
+    async def ended() -> tuple[BatchRun, ...]:
+        while True:
+            found = await batch.runs("gpus", name)
+            if all(run.over for run in found):
+                return found
+            await asyncio.sleep(0.05)
+
+    found = await asyncio.wait_for(ended(), 60)
+    assert {run.state for run in found} == {"FAILED"}
+    assert all("not wanted" in run.why for run in found)
+    await batch.end(found[0].id, "again")  # and one that is not known
+    await batch.end("no-such-run", "again")
+
+
 CASES = [
+    runs_in_batch_are_found_by_their_name_and_ended,
     put_and_get,
     large_bodies_stay_where_they_are,
     versions_are_pinned,
@@ -417,6 +456,9 @@ def test_port(
 ) -> None:
     if case in OF_AWS_ALONE and "ORCHGPU_QUEUES" in endpoint:
         pytest.skip("own hosts have neither Lambda nor STS: tests/integration/test_own_cloud.py")
+    no_batch = "ORCHGPU_QUEUES" in endpoint or "moto" in request.node.name
+    if case is runs_in_batch_are_found_by_their_name_and_ended and no_batch:
+        pytest.skip("own hosts have no Batch, and moto's needs Docker")
     if case is an_event_of_an_unknown_function_is_refused and "moto" in request.node.name:
         reason = MOTO_GAPS["test_unknown_functions_cannot_be_invoked"]
         request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
