@@ -108,7 +108,10 @@ def test_what_a_place_cannot_run_is_refused_where_it_stands(text: str, expected:
 
 
 def test_a_host_is_that_of_a_device() -> None:
-    text = "needs a device, whose lease names the host: write `gpu:`, or leave it out"
+    text = (
+        "needs a device, whose lease names the host: write `gpu:`, or leave it out; or name AWS"
+        " Batch by `host: {batch: …}`"
+    )
     without = file("host").replace("    gpu: {memory: 1GiB}\n", "")
     assert errors(without) == [f"functions.aws[0].execution: {text}"]
     assert errors(file("host")) == errors(file("auto")) == []
@@ -256,8 +259,10 @@ def in_batch(own: str = "", more: str = "") -> str:
 def test_a_function_in_batch_needs_neither_a_device_nor_lambda() -> None:
     text = in_batch("      timeout: 3600\n      memory: 20480\n")
     assert errors(text) == []
-    kinds = {type(one) for one in resources(text)}
-    assert not kinds & {FunctionResource, InvokeConfig, Permission, Notification}
+    found = resources(text)
+    assert not {type(one) for one in found} & {FunctionResource, InvokeConfig, Permission}
+    notified = [one.id for one in found if isinstance(one, Notification)]
+    assert "orchgpu-fold-staging" not in notified
     record = record_of(text)
     assert (record.request.count, record.execution) == (0, "host")
     assert record.host is not None
