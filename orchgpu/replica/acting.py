@@ -146,8 +146,7 @@ class Acting:
         )
         self._functions: dict[str, Function] = {}
         self._loops: dict[str, list[asyncio.Task[None]]] = {}  #: by function
-        #: function → receipt handles of notices that were read
-        self._read_notices: dict[str, list[str]] = {}
+        self._read_notices: dict[str, list[str]] = {}  #: receipt handles, by function
 
     def _begin(self) -> None:
         self._nursery.start_eternal(self._driver.run(), "driver")
