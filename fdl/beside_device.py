@@ -13,6 +13,15 @@ HOST_MEMORY_MIB_MAX, HOST_TIMEOUT_S_MAX = 2**20, 39_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """AWS Batch in place of a host: a job queue and a job definition of the user's."""
+
+    queue: str
+    definition: str
+    start_s: float = 3600.0  #: Batch may take so long to start a run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """The `host:` block: the run of a function on the first host of its lease."""
 
@@ -20,14 +29,22 @@ class Host:
     image: str | None = None  #: OCI image, by digest, in which `command` runs instead of a script
     command: tuple[str, ...] = ()  #: empty = the image's own
     warm: bool = False  #: whether the handler's process stays for the next job
+    batch: Batch | None = None  #: None = on hosts with gpud
 
     def __post_init__(self) -> None:
         if self.command and self.image is None:
             raise invalid("command runs in an image: write image too")
+        if self.batch is not None and (self.image or self.network or self.warm):
+            raise invalid(
+                "Batch's job definition names image and network, and its containers end with their"
+                " jobs: leave out image, command, network and warm"
+            )
 
     @property
     def programs(self) -> tuple[str, ...]:
         """The programs that a host must have."""
+        if self.batch is not None:
+            return ()
         if self.image is None:
             return (HOST_RUNNER,)
         network = (HOST_IMAGES_NETWORK,) if self.network else ()

@@ -28,6 +28,8 @@ from gpu_scheduler.request_options import REQUEST_OPTIONS
 DEFAULT_RUNTIME = "python3.12"
 #: Runtimes with which AWS creates no functions any more (Lambda's runtime deprecation table).
 RETIRED_RUNTIMES = ("python2.7", "python3.6", "python3.7", "python3.8", "python3.9")
+#: Receives the output of containers in AWS Batch whose job definition names no other.
+BATCH_LOG_GROUP = "/aws/batch/job"
 #: Lambda's limits of one function.
 LAMBDA_MEMORY_MIB_MIN, LAMBDA_MEMORY_MIB_MAX, LAMBDA_TIMEOUT_S_MAX = 128, 10240, 900
 #: Lambda's limits of /tmp; the least is the default.
@@ -310,6 +312,11 @@ class Function:
         return self.execution != "lambda"
 
     @property
+    def in_batch(self) -> bool:
+        """Whether AWS Batch runs it."""
+        return self.on_host and self.host.batch is not None
+
+    @property
     def foreign(self) -> bool:
         """True: our runner does not run its code, and a change of one object ends a job."""
         return self.job is not None and self.job.completion == "object"
@@ -350,7 +357,8 @@ class Function:
     @property
     def log_group(self) -> str:
         """The log group of the function in CloudWatch."""
-        return self.function.logging.group or f"/aws/lambda/{self.name}"
+        usual = BATCH_LOG_GROUP if self.in_batch else f"/aws/lambda/{self.name}"
+        return self.function.logging.group or usual
 
     @property
     def queued(self) -> bool:

@@ -15,10 +15,11 @@ from corekit.values import Value, field
 from gpu_scheduler.client.pushes import PushWord
 from gpu_scheduler.model import GrantedLease, Request
 from gpu_scheduler.protocol.ops import Op
-from orchgpu.core.function import Function
+from orchgpu.core.batch import BatchRun
+from orchgpu.core.function import BatchPlace, Function
 from orchgpu.core.reconcile import Cursor, VersionPage
 from orchgpu.core.runs.workflow import Workflow
-from remote_gpu.wire.runs import RunOrder
+from remote_gpu.wire.runs import BatchOrder, RunOrder
 
 T = TypeVar("T")
 
@@ -206,6 +207,26 @@ class RunStarter(Protocol):
         ...
 
 
+class BatchQueue(Protocol):
+    """AWS Batch, which runs functions with `host: {batch: …}`."""
+
+    async def submit(self, place: BatchPlace, name: str, order: BatchOrder) -> None:
+        """Submit one run that Batch never repeats. A repetition submits another of the same name.
+
+        Raises INVALID (no such queue or definition, …), DENIED, EXHAUSTED.
+        """
+        ...
+
+    async def runs(self, queue: str, name: str) -> tuple[BatchRun, ...]:
+        """All runs with a name that Batch knows, the newest first; it forgets ended ones after
+        days. A run that was just submitted may be missing."""
+        ...
+
+    async def end(self, run: str, why: str) -> None:
+        """End a run, or take it from the queue; nothing for one that is over or not known."""
+        ...
+
+
 class NoticeSender(Protocol):
     """Topics and webhooks that are notified of ends, and the keys that sign webhooks."""
 
@@ -234,6 +255,7 @@ class CloudPorts(Value):
     functions: FunctionStarter
     notices: NoticeSender | None = None  #: None: only queues are notified of ends
     credentials: FunctionCredentials | None = None  #: None: no function runs on a host
+    batch: BatchQueue | None = None  #: None: no function runs in Batch
     state_bucket: str  #: holds the registry of deployed functions
     #: Receives the cloud's events while it is entered, and yields fields of the ready file; None:
     #: they come by queues alone.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fdl.beside_device import Endpoint, Host
+from fdl.beside_device import HOST_TIMEOUT_S_MAX, Batch, Endpoint, Host
 from fdl.model import LAMBDA_MEMORY_MIB_MAX, LAMBDA_TIMEOUT_S_MAX, Function
 from fdl.schema.scalars import Choice, Duration, Flag, Text
 from fdl.schema.schema import Block, Key, ListOf, Reading, Schema
@@ -13,12 +13,20 @@ from gpu_scheduler.floors import floor_problem, loads_problem
 from gpu_scheduler.names import IMAGE_PATTERN
 
 COMMAND_WORDS_MAX = 64
+_REVISION = "(:[1-9][0-9]*)?"
 
 EXECUTION = Key(
     reader=Choice(("lambda", "host", "auto")),
     about="Where the code runs: in `lambda`; on the `host` of its device; or `auto`: in Lambda, and"
     " on a host where Lambda cannot run it or its time was too short.",
 )
+
+
+def _batch_name(what: str, more: str = "") -> Text:
+    pattern = f"[A-Za-z0-9][A-Za-z0-9_-]{{0,127}}{more}"
+    return Text(pattern=pattern, what=what, short="a name")
+
+
 HOST = Block(
     into=Host,
     keys={
@@ -44,6 +52,29 @@ HOST = Block(
             reader=Flag(),
             about="Whether the handler's process, with what it has loaded, may stay on its host for"
             " the next job.",
+        ),
+        "batch": Key(
+            reader=Block(
+                into=Batch,
+                keys={
+                    "queue": Key(
+                        reader=_batch_name("a job queue's name"),
+                        required=True,
+                        about="Its job queue.",
+                    ),
+                    "definition": Key(
+                        reader=_batch_name("a job definition's name or name:revision", _REVISION),
+                        required=True,
+                        about="Your job definition, which asks for the card and starts the runner.",
+                    ),
+                    "start": Key(
+                        reader=Duration(low_s=60.0, high_s=6 * 3600.0),
+                        to="start_s",
+                        about="The longest time that Batch may take to start a run.",
+                    ),
+                },
+            ),
+            about="AWS Batch runs it, without a device of ours.",
         ),
     },
 )
@@ -158,6 +189,23 @@ def place_faults(function: Function) -> Iterator[tuple[str, str]]:
     if function.foreign:
         message = f"{function.execution} runs code by our runner: write `completion: result`"
         yield "execution", message
+    if (batch := function.host.batch) is not None:
+        yield from _batch_faults(function, batch)
     if function.execution == "auto" and function.host.image is not None:
         message = "auto may run in Lambda, which has no such image: write `execution: host`"
         yield "execution", message
+
+
+def _batch_faults(function: Function, batch: Batch) -> Iterator[tuple[str, str]]:
+    if function.execution == "auto":
+        message = "auto would try Lambda first, which has no card: write `execution: host`"
+        yield "execution", message
+    if function.gpu is not None:
+        message = "in Batch its queue gives the card: leave out `gpu`, or `host: {batch: …}`"
+        yield "execution", message
+    most_s = HOST_TIMEOUT_S_MAX - batch.start_s
+    if function.function.timeout_s > most_s:
+        message = f"{function.function.timeout_s}: with {batch.start_s:g} s for `host.batch.start`"
+        yield "timeout", f"{message} {most_s:g} s are left, as SQS keeps a message for 12 h"
+    if function.endpoint is not None and function.endpoint.enabled:
+        yield "execution", "no caller reaches a container of Batch's: leave out `endpoint`"

@@ -47,8 +47,9 @@ def settings_findings(function: Function, place: DeployTarget | None) -> Iterato
 def place_findings(function: Function) -> Iterator[Finding]:
     """Findings about the place where a deployed function runs."""
     path = f"{function.path}.execution"
-    if function.on_host and function.gpu is None:
-        message = "needs a device, whose lease names the host: write `gpu:`, or leave it out"
+    if function.on_host and function.gpu is None and not function.in_batch:
+        message = "needs a device, whose lease names the host: write `gpu:`, or leave it out; or"
+        message += " name AWS Batch by `host: {batch: …}`"
         yield _E, path, message
     elif function.on_host and not function.queued:
         yield _E, path, "needs jobs: on a host no object starts a function by itself"

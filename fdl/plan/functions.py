@@ -176,6 +176,7 @@ def host_of(function: Function, place: DeployTarget, code: Code, facts: Facts) -
         "command": list(function.host.command),
         # others keep their revision
         **({"warm": True} if function.host.warm else {}),
+        **({"batch": encode(batch)} if (batch := function.host.batch) is not None else {}),
         **({"call_s": calls.call_s} if (calls := function.endpoint) and calls.enabled else {}),
     }
     return {"execution": function.execution, "host": run}

@@ -40,6 +40,8 @@ _READS = {
 #: The statements about entries of stores.
 SECRET_SIDS = ("Secrets", "Parameters")
 TRACES = ("xray:PutTraceSegments", "xray:PutTelemetryRecords")
+#: The service by which a container in AWS Batch has its role.
+TASKS = "ecs-tasks.amazonaws.com"
 LOGS = ("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents")
 
 Statement = Mapping[str, object]
@@ -54,7 +56,8 @@ def role_of(function: Function, place: DeployTarget, facts: Facts | None = None)
         policy=policy,
         path=function.iam.path,
         boundary=boundary_of(function, place, known),
-        assumed_by=place.root_arn if function.on_host else "",
+        assumed_by=place.root_arn if function.on_host and not function.in_batch else "",
+        service=TASKS if function.in_batch else "",
         tags=tags_of(function),
     )
 

@@ -15,6 +15,7 @@ from corekit.bucket_names import broken_rule
 from corekit.decode import encode
 from corekit.ids import IdSource
 from local_cloud.model.arns import Account, arn_name, arn_service, new_uuid
+from local_cloud.model.batch import Batch
 from local_cloud.model.errors import refused
 from local_cloud.model.functions.event_sources import EventSources
 from local_cloud.model.functions.function import DestinationRecord
@@ -66,6 +67,7 @@ class Cloud:
     functions: Functions = field(init=False)
     event_sources: EventSources = field(init=False)
     schedules: Schedules = field(init=False)
+    batch: Batch = field(init=False)
     parameters: Parameters = field(init=False)
     secrets: Secrets = field(init=False)
     _buckets: dict[str, Bucket] = field(default_factory=dict)
@@ -91,6 +93,7 @@ class Cloud:
             self.account, self.ids, self.recorder, draws=draws, roles=self.roles
         )
         self.schedules = Schedules(self.account, self.recorder)
+        self.batch = Batch(self.account, self.ids)
         self.event_sources = EventSources(
             functions=self.functions, queues=self.queues, ids=self.ids, recorder=self.recorder
         )

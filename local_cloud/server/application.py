@@ -21,6 +21,7 @@ from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.environments import EnvironmentPool
 from local_cloud.model.weather import NO_WEATHER, Weather
 from local_cloud.process import CloudClock
+from local_cloud.sandbox.batch_jobs import BatchProcesses
 from local_cloud.sandbox.code import CodeStore
 from local_cloud.sandbox.log_store import LogStore
 from local_cloud.sandbox.runner import Runner
@@ -79,6 +80,8 @@ async def running(options: Options) -> AsyncIterator[Context]:
         code = CodeStore(options.state / "code")
         context.runner = Runner(context.cloud, context.clock, sandbox, code, context.nursery)
         stack.callback(context.runner.close)
+        context.batch = _batch(options, context)
+        context.batch.start()
         EventPolling(context).start()
         ScheduledCalls(context).start()
         front.open()
@@ -137,6 +140,19 @@ def _sandbox(options: Options, context: Context) -> Sandbox:
         logs=context.logs,
         clock=SystemClock(),
         revisions=revisions,
+    )
+
+
+def _batch(options: Options, context: Context) -> BatchProcesses:
+    keys = options.keys
+    access_key, secret_key = (keys.access_key, keys.secret_key) if keys else ("test", "test")
+    return BatchProcesses(
+        context.cloud.batch,
+        (options.state / "batch").resolve(),
+        clock=context.clock,
+        logs=context.logs,
+        nursery=context.nursery,
+        variables={"AWS_ACCESS_KEY_ID": access_key, "AWS_SECRET_ACCESS_KEY": secret_key},
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from corekit.aio.supervise import Nursery
 from local_cloud.model.cloud import Cloud
 from local_cloud.process import CloudClock
+from local_cloud.sandbox.batch_jobs import BatchProcesses
 from local_cloud.sandbox.log_store import LogStore
 from local_cloud.sandbox.runner import Runner
 from local_cloud.server.bodies import FileBodies
@@ -30,6 +31,7 @@ class Context:
     endpoint: str = ""
     allowed_hosts: tuple[str, ...] = ()  #: additional host names that clients may use
     runner: Runner = field(init=False)  #: set once, before the first request
+    batch: BatchProcesses = field(init=False)  #: the same
 
     def now_s(self) -> float:
         """The model's time."""

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from corekit.decode import encode
 from corekit.net.browsers import foreign_part
+from local_cloud.server.batch import BATCH
 from local_cloud.server.context import Context
 from local_cloud.server.functions.service import LAMBDA
 from local_cloud.server.iam import IAM_AND_STS
@@ -34,8 +35,12 @@ JSON_SERVICES: dict[str, JsonService] = {
     "secretsmanager": SECRETS,
 }
 #: The name that signatures have → the service.
-REST_SERVICES: dict[str, RestService] = {"lambda": LAMBDA, "scheduler": SCHEDULER}
-_SERVICES = ("s3", "sqs", "lambda", "iam", "sts", "logs", "ssm", "secretsmanager", "scheduler")
+REST_SERVICES: dict[str, RestService] = {
+    "batch": BATCH,
+    "lambda": LAMBDA,
+    "scheduler": SCHEDULER,
+}
+_SERVICES = ("s3", "sqs", "iam", "sts", "logs", "ssm", "secretsmanager", *REST_SERVICES)
 _LAMBDA_PATH = re.compile(
     r"/20\d\d-\d\d-\d\d/(functions|tags|account-settings|event-source-mappings)\b"
 )

@@ -116,12 +116,29 @@ class StageEnvelope(Action):
 
 
 class OrderRun(Action):
-    """Order the run of a staged attempt on the first host of its lease; idempotent. → RunOrdered"""
+    """Order the run of a staged attempt on the first host of its lease, or in Batch. → RunOrdered
+
+    Idempotent on a host; in Batch two orders at once may start two runs, of which one claims it.
+    """
 
     attempt: int
     function: Function
-    granted: GrantedLease
+    granted: GrantedLease | None  #: None: in Batch
     form: str = "zip"  #: of its envelope
+
+
+class ReadRuns(Action):
+    """Ask Batch for the runs of an attempt. → RunsRead"""
+
+    attempt: int
+    function: Function
+
+
+class EndRuns(Action):
+    """End the runs of an attempt that is over; one that is missed claims nothing. → nothing"""
+
+    attempt: int
+    function: Function
 
 
 class RemoveEnvelope(Action):

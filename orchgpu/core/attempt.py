@@ -45,10 +45,11 @@ def remember(job: Job, record: Record) -> None:
 
 
 def _remember_place(job: Job, record: Record) -> None:
-    at_host = record.block.get("place") == Place.HOST
-    job.place = Place.HOST if at_host else Place.LAMBDA
+    stored = record.block.get("place")
+    job.place = next((one for one in Place if one == stored), Place.LAMBDA)
     job.place_why = str(record.block.get("place_why", ""))
     job.ran_out = record.block.get("ran_out") is True
+    job.ordered = False  # by this replica
     form = record.block.get("form")  # an older version's record has none
     job.form = form if isinstance(form, str) else job.function.envelope_form(job.place)
 
@@ -65,6 +66,7 @@ def open_next(context: Context, job: Job) -> list[do.Action]:
     job.phase, job.state = Phase.OPENING, JobState.RECEIVED
     job.end_reason, job.end_detail, job.staging_error = None, "", ""
     job.graced, job.checks, job.overdue, job.look_again = False, 0, None, False
+    job.ordered, job.ended_runs = False, {}
     opening = do.OpenAttempt(
         job=job.id,
         attempt=job.attempt + 1,
@@ -179,10 +181,12 @@ def staged(context: Context, job: Job) -> list[do.Action]:
 def order_run(job: Job) -> list[do.Action]:
     """Order the run of an attempt whose place is a host; a repetition renews its credentials.
 
-    Nothing else starts it, so an order that fails is repeated until the lease ends.
+    Nothing else starts it, so an order that fails is repeated until the lease ends. In Batch the
+    order is a job of Batch's.
     """
-    if job.place is not Place.HOST or job.granted is None:
+    if job.place is Place.LAMBDA or (job.place is Place.HOST and job.granted is None):
         return []
+    job.ordered = True
     ordering = do.OrderRun(
         job=job.id,
         attempt=job.attempt,
@@ -295,7 +299,7 @@ def back_off(job: Job, pause_s: float) -> list[do.Action]:
 
 def next_attempt_due(context: Context, job: Job, event: on.TimerFired) -> list[do.Action]:
     """SQS hides a message for 12 h at most: an attempt that may last longer needs a new receipt."""
-    longest_s = context.budget.connect_by_s + job.function.timeout_s + CAP_SLACK_S
+    longest_s = job.start_s(context.budget) + job.function.timeout_s + CAP_SLACK_S
     if event.at_s + longest_s - job.received_at_s > context.budget.job_receipt_s_max:
         return hand_back(job)
     return recheck(job)

@@ -94,7 +94,7 @@ def _is_replaced_failure(job: Job, event: on.ResultRead) -> bool:
 
 def report_read(context: Context, job: Job, event: on.ReportRead) -> list[do.Action]:
     if event.report is None and not job.with_device and job.overdue is None:
-        return without_device.watch_again(context, job)
+        return without_device.nothing_found(context, job)
     worth_waiting = job.place is Place.LAMBDA and job.end_reason in _WORTH_WAITING
     if event.report is None and not job.graced and worth_waiting:
         job.graced, job.phase = True, Phase.GRACE
@@ -215,7 +215,7 @@ def _failing(job: Job, failure: Failure, *, pause_s: float) -> list[do.Action]:
 
 
 def failure_recorded(job: Job, event: on.AttemptFailureRecorded) -> list[do.Action]:
-    leaving = _envelope_removed(job)
+    leaving = [*_envelope_removed(job), *(_runs_ended(job) if job.overdue is not None else [])]
     job.revision, job.granted = event.record.revision, None
     return [*leaving, *attempt.back_off(job, event.pause_s)]
 
@@ -232,6 +232,13 @@ def _envelope_removed(job: Job) -> list[do.Action]:
     return [
         do.RemoveEnvelope(job=job.id, attempt=n, function=job.function, fence=fence, form=job.form)
     ]
+
+
+def _runs_ended(job: Job) -> list[do.Action]:
+    """End what Batch still has of the attempt, unless its runner has ended it."""
+    if job.place is not Place.BATCH or (job.result is not None and job.result.nonce):
+        return []
+    return [do.EndRuns(job=job.id, attempt=job.attempt, function=job.function)]
 
 
 # ---------------------------------------------------------------------- a call fails
@@ -261,8 +268,10 @@ def call_failed(context: Context, job: Job, event: on.CallFailed) -> list[do.Act
 def repeat_due(context: Context, job: Job, event: on.RepeatDue) -> list[do.Action]:
     action = event.action
     if isinstance(action, do.OrderRun):
-        held = job.phase in (Phase.RECORDING, Phase.RUNNING) and action.attempt == job.attempt
-        return [action] if held else []
+        phases: tuple[Phase, ...] = (Phase.RECORDING, Phase.RUNNING)
+        if not job.with_device:  # a look does not end the attempt
+            phases += (Phase.CHECKING, Phase.EXPLAINING)
+        return [action] if job.phase in phases and action.attempt == job.attempt else []
     return context.turns.repeat(job, action)
 
 
@@ -283,8 +292,12 @@ def _refused(job: Job, event: on.CallFailed) -> list[do.Action]:
         do.RequestPromise: Reason.REQUEST_REFUSED,
         do.OpenAttempt: Reason.REQUEST_REFUSED,
     }
+    phases: tuple[Phase, ...] = (Phase.READING, Phase.ADMITTING, Phase.OPENING)
+    if not job.with_device:  # Batch refuses the job; that of an earlier owner finds the result
+        reasons[do.OrderRun] = Reason.REQUEST_REFUSED
+        phases += (Phase.RUNNING,)
     reason = reasons.get(type(event.action))
-    if reason is None or job.phase not in (Phase.READING, Phase.ADMITTING, Phase.OPENING):
+    if reason is None or job.phase not in phases:
         return []
     failure = Failure(reason=reason, detail=event.message[:DETAIL_CHARS_MAX])
     return conclude(job, JobState.FAILED, failure, event.wall_s)
@@ -423,7 +436,7 @@ def finish(job: Job) -> list[do.Action]:
 def finished(job: Job) -> list[do.Action]:
     assert job.result is not None, "a job finishes only with a result"
     job.state = JobState(job.result.state)
-    return [*_envelope_removed(job), *delete(job)]
+    return [*_envelope_removed(job), *_runs_ended(job), *delete(job)]
 
 
 def delete(job: Job) -> list[do.Action]:

@@ -11,6 +11,7 @@ from corekit.values import Value
 from gpu_scheduler.model import EndReason, GrantedLease, LeaseState, Record
 from gpu_scheduler.verdicts import Explanation
 from orchgpu.core.actions import Action, Timer
+from orchgpu.core.batch import BatchRun
 from orchgpu.core.runs.records import Admission
 
 
@@ -142,6 +143,12 @@ class RunOrdered(AttemptEvent):
     """The host of the attempt has the order of its run."""
 
     again_in_s: float | None  #: until its credentials must be renewed; None = they do not end
+
+
+class RunsRead(AttemptEvent):
+    """The runs of an attempt in Batch, also those that are over; None: Batch did not answer."""
+
+    runs: tuple[BatchRun, ...] | None
 
 
 class AttemptStarted(AttemptEvent):

@@ -1,7 +1,7 @@
-"""The place of an attempt of `execution: auto`: Lambda, or the host of its device. Pure.
+"""The place of an attempt: Lambda, the host of its device, or AWS Batch. Pure.
 
-Lambda is first: it is there at once, and a host's processors serve its devices. A host runs what
-Lambda cannot, and what Lambda had too little time for.
+For `execution: auto` Lambda is first: it is there at once, and a host's processors serve its
+devices. A host runs what Lambda cannot, and what Lambda had too little time for.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class Place(StrEnum):
 
     LAMBDA = "lambda"
     HOST = "host"
+    BATCH = "batch"
 
 
 class HostFacts(Value):
@@ -49,7 +50,8 @@ def place_of(function: Function, facts: HostFacts, *, size: int, ran_out: bool) 
     if function.host is None or function.execution == Place.LAMBDA:
         return Choice(place=Place.LAMBDA, why="it is declared so")
     if function.execution == Place.HOST:
-        return Choice(place=Place.HOST, why="it is declared so")
+        place = Place.HOST if function.host.batch is None else Place.BATCH
+        return Choice(place=place, why="it is declared so")
     if why := _beyond_lambda(function, function.host.storage_mib, size):
         return Choice(place=Place.HOST, why=why)
     why = _too_long(function, facts, ran_out)

@@ -24,8 +24,16 @@ class Output(Value):
     suffixes: tuple[str, ...] = ()
 
 
+class BatchPlace(Value):
+    """The part of AWS Batch that runs a function without a device of ours (ADR 62)."""
+
+    queue: str
+    definition: str  #: the user's job definition, which asks for the card
+    start_s: float = 3600.0  #: Batch may take so long to start a run: it may start a machine first
+
+
 class HostRun(Value):
-    """The run of a function on the first host of its lease (`remote_gpu.wire.runs`)."""
+    """The run of a function on the first host of its lease, or in AWS Batch."""
 
     package_bucket: str
     package_key: str
@@ -39,6 +47,7 @@ class HostRun(Value):
     command: tuple[str, ...] = ()
     warm: bool = False  #: its process may stay for the next job
     call_s: float = 0.0  #: it is an endpoint, whose calls take this long at most; 0 = it is none
+    batch: BatchPlace | None = None  #: in place of a host
 
 
 class Function(Value):

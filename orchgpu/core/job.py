@@ -9,12 +9,14 @@ from enum import StrEnum
 
 from contract.result import Result
 from contract.states import JobState, Reason
+from corekit.budget import Budget
 from corekit.decode import decode_known, encode
 from corekit.errors import AppError
 from corekit.tracing.job import BLOCK_KEY, JobTrace
 from corekit.values import Value, replace
 from gpu_scheduler.constraints import of_libraries
 from gpu_scheduler.model import LENGTH_S_MAX, DeviceKind, EndReason, GrantedLease, Request, Sharing
+from orchgpu.core.batch import BatchRun
 from orchgpu.core.execution import OUT_OF_TIME, Choice, HostFacts, Place, place_of
 from orchgpu.core.function import Function, Target, target_key
 from orchgpu.core.not_on_host import Lacked, with_lacked
@@ -121,6 +123,9 @@ class Job:
     )
     ran_out: bool = False  #: an attempt of it ran out of Lambda's time
     order_error: str = ""  #: why its host did not take the newest order
+    ordered: bool = False  #: this replica orders the run of the current attempt, until it succeeds
+    #: All runs of the current attempt that Batch knows, if they are over: id → run.
+    ended_runs: Mapping[str, BatchRun] = field(default_factory=dict)
     #: Data sets and programs that hosts of earlier attempts did not have.
     lacked: Lacked = field(default_factory=dict)
     paid_usd: float = 0.0  #: of attempts that have ended; see `max_cost.py`
@@ -205,6 +210,13 @@ class Job:
     def promise(self) -> str:
         """The name of its own promise; "" = it needs none, or its run has one for all steps."""
         return "" if self.function.slo is None or self.input.step is not None else self.id
+
+    def start_s(self, budget: Budget) -> float:
+        """The longest time from an attempt's envelope to its start; Batch may need a machine."""
+        host = self.function.host
+        if self.place is Place.BATCH and host is not None and host.batch is not None:
+            return host.batch.start_s
+        return budget.connect_by_s
 
     def choose_place(self, facts: HostFacts) -> None:
         """Of the next attempt."""

@@ -181,10 +181,17 @@ _WITHOUT_DEVICE = (
         ending.report_read,
         *(P.RUNNING, P.CHECKING, P.FAILING, P.CONCLUDING),
     ),
+    _row(
+        on.RunsRead,
+        {P.EXPLAINING},
+        without_device.runs_read,
+        *(P.RUNNING, P.CHECKING, P.CLOSING),
+    ),
+    _row(on.RunOrdered, {P.RECORDING, P.RUNNING, P.CHECKING, P.EXPLAINING}, attempt.run_ordered),
     _row(do.Timer.DEADLINE, {P.RUNNING}, without_device.deadline_passed, P.CLOSING, P.CHECKING),
     _row(do.Timer.DEADLINE, _EARLY, without_device.deadline_early),
     _row(do.Timer.COST, _LOOKING, without_device.cost_early),
-    _row(on.AttemptClosed, {P.CLOSING}, without_device.closed, P.CHECKING),
+    _row(on.AttemptClosed, {P.CLOSING}, without_device.closed, P.CHECKING, P.RUNNING),
 )
 
 

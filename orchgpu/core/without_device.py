@@ -6,6 +6,9 @@ Every notice has the same effect: look for the result, then for the report. A de
 backup. No start by `connect_by_s`: the orchestrator takes the claim itself, so a late start does
 nothing, and the attempt was not started. A start that has the claim is over when Lambda must have
 ended it and the notices had `CAP_SLACK_S` to come.
+
+In Batch (ADR 62) no record comes where the function could not write one. So a look that finds
+neither result nor report asks Batch too: runs that are all over end the attempt, by its claim.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ from gpu_scheduler.model import Record, Step
 from orchgpu.core import actions as do
 from orchgpu.core import attempt
 from orchgpu.core import events as on
+from orchgpu.core.batch import reason_of
 from orchgpu.core.context import Context
+from orchgpu.core.execution import Place
 from orchgpu.core.job import Job, Phase
 
 
@@ -31,7 +36,7 @@ def opened(context: Context, job: Job, event: on.AttemptOpened) -> list[do.Actio
 
 
 def recorded(context: Context, job: Job) -> list[do.Action]:
-    deadline = _deadline(job, context.budget.connect_by_s + _foreign_s(job))
+    deadline = _deadline(job, job.start_s(context.budget) + _foreign_s(job))
     job.strikes = 0
     return [deadline, *watch_again(context, job)]
 
@@ -40,7 +45,7 @@ def resume(context: Context, job: Job, record: Record, wall_s: float) -> list[do
     """Adopted: its last owner may have taken notices and died, so look at once."""
     job.state = JobState.STAGED if record.step is Step.STAGED else JobState.RUNNING
     staged_s = record.times.get(Step.STAGED.value, wall_s)
-    left_s = staged_s + context.budget.connect_by_s + _foreign_s(job) - wall_s
+    left_s = staged_s + job.start_s(context.budget) + _foreign_s(job) - wall_s
     return [_deadline(job, max(0.0, left_s)), *look(job)]
 
 
@@ -50,6 +55,22 @@ def watch_again(context: Context, job: Job) -> list[do.Action]:
         return look(job)
     job.phase = Phase.RUNNING
     return [attempt.check_timer(context, job)]
+
+
+def nothing_found(context: Context, job: Job) -> list[do.Action]:
+    """Neither a result nor a report: only Batch may know more."""
+    if job.place is not Place.BATCH:
+        return watch_again(context, job)
+    return [do.ReadRuns(job=job.id, attempt=job.attempt, function=job.function)]
+
+
+def runs_read(context: Context, job: Job, event: on.RunsRead) -> list[do.Action]:
+    """Order what an earlier owner did not; close an attempt whose runs are all over."""
+    if event.runs and all(run.over for run in event.runs):
+        job.ended_runs = {run.id: run for run in event.runs}
+        return _close(job)
+    missing = event.runs == () and not job.ordered
+    return [*(attempt.order_run(job) if missing else []), *watch_again(context, job)]
 
 
 def look(job: Job) -> list[do.Action]:
@@ -94,6 +115,10 @@ def cost_early(context: Context, job: Job) -> list[do.Action]:
 def deadline_passed(job: Job) -> list[do.Action]:
     if job.target is not None:
         return _over(job, Reason.NO_OBJECT, f"{job.target} was not written in the function's time")
+    return _close(job)
+
+
+def _close(job: Job) -> list[do.Action]:
     job.phase = Phase.CLOSING
     bucket = job.function.intermediate_bucket
     return [do.CloseAttempt(job=job.id, attempt=job.attempt, bucket=bucket)]
@@ -101,14 +126,21 @@ def deadline_passed(job: Job) -> list[do.Action]:
 
 def closed(context: Context, job: Job, event: on.AttemptClosed) -> list[do.Action]:
     """The claim that stands: of a start, or of an orchestrator, after which none runs."""
-    claim = event.claim
+    claim, ended = event.claim, job.ended_runs
+    job.ended_runs = {}
+    if not claim.request and ended:
+        return _over(job, *reason_of(ended.values(), claimed=False))
     if not claim.request:
-        waited_s = context.budget.connect_by_s
-        detail = f"the function did not start within {waited_s:.0f} s of its envelope"
+        waited_s = job.start_s(context.budget)
+        refused = f"; Batch: {job.order_error}" if job.order_error else ""
+        detail = f"the function did not start within {waited_s:.0f} s of its envelope{refused}"
         return _over(job, Reason.NOT_STARTED, detail)
     job.state = JobState.RUNNING
+    if claim.request in ended:
+        return _over(job, *reason_of([ended[claim.request]], claimed=True))
     if event.wall_s < claim.ends_at_s + CAP_SLACK_S:
-        return [_deadline_of(job, claim, event.wall_s), *look(job)]
+        again = watch_again(context, job) if ended else look(job)  # its run is not listed yet
+        return [_deadline_of(job, claim, event.wall_s), *again]
     detail = "the function's time is over, without a result, a report or a failure of Lambda's"
     return _over(job, Reason.FUNCTION_TIMEOUT, detail)
 

@@ -6,8 +6,10 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 
 from contract.secrets.reference import SecretReference, parse_reference
+from corekit.decode import decode, encode
 from corekit.errors import AppError
 from corekit.values import replace
+from fdl.beside_device import Batch, Host
 from fdl.model import (
     DEFAULT_RUNTIME,
     Function,
@@ -97,6 +99,11 @@ def _notified(targets: Iterable[Target]) -> Iterator[Notified]:
         yield Notified(queue=one.queue, topic=one.topic, webhook=one.webhook, secret=secret)
 
 
+def _host(served: Served) -> Host:
+    batch = None if served.host is None else served.host.batch
+    return Host(batch=None if batch is None else decode(Batch, encode(batch)))
+
+
 def _declaration(served: Served, answer: Answer) -> Function:
     network = answer.get("VpcConfig", {})
     urls = (served.queue_url, served.dead_letter_url, served.completion_url)
@@ -119,6 +126,7 @@ def _declaration(served: Served, answer: Answer) -> Function:
             ),
         ),
         execution=served.execution,
+        host=_host(served),
         iam=Iam(role=str(answer["Role"])),
         secrets=_secrets(answer.get("Environment", {}).get("Variables", {})),
         gpu=Gpu(),

@@ -20,6 +20,7 @@ from corekit.ids import JobId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import EndReason, Step
 from gpu_scheduler.protocol import ops
+from orchgpu.core.execution import Place
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.known import Known, look, scheduled
@@ -122,13 +123,16 @@ def _state_of(cloud: JobCloud, function: Function, job: str) -> str:
 async def finish_cancelled(client: SchedulerClient, known: Known, detail: str) -> str | None:
     """Revoke the job's lease; then its orchestrator, or this process, finishes the job.
 
+    Only orchestrators may end runs in Batch: without one, such a run starts and finds the end.
+
     Returns the receipt handle of the job's message where the caller is to delete it.
     """
     lease = known.scheduled.lease if known.scheduled else None
     if lease is not None:
         await _revoke(client, lease.id)
-        if await _ended(client, known.job):
-            return None
+    in_batch = known.record is not None and known.record.block.get("place") == Place.BATCH
+    if (lease is not None or in_batch) and await _ended(client, known.job):
+        return None
     op = ops.Finish(
         holder=JobId(known.job),
         outcome="CANCELLED",

@@ -23,7 +23,7 @@ from orchgpu.core.job import input_from_payload
 from orchgpu.jobs import measures
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.intervals import Interval, intervals, job_times, uploaded_s
-from orchgpu.jobs.summary import place_of_record, state_of
+from orchgpu.jobs.summary import NAMES, place_of_record, state_of
 from orchgpu.jobs.waiting import (
     BlockingLease,
     blocking_leases,
@@ -129,7 +129,8 @@ def place_text(known: Known) -> str:
     place = function.get("place") if isinstance(function, Mapping) else None
     if known.result is None or place is None:
         return ""
-    return f"host {known.result.device.get('host')}" if place == Place.HOST else "Lambda"
+    host = f"host {known.result.device.get('host')}"
+    return host if place == Place.HOST else NAMES.get(str(place), "Lambda")
 
 
 async def scheduled(client: SchedulerClient, job: str) -> Scheduled | None:

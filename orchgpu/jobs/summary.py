@@ -110,6 +110,8 @@ def summary_of(record: Record) -> JobSummary:
     )
 
 
+#: Places for people.
+NAMES = {Place.LAMBDA.value: "Lambda", Place.BATCH.value: "AWS Batch"}
 #: Of a place without a lease yet.
 _OF_ITS_DEVICE = " of its device"
 
@@ -127,7 +129,7 @@ def place_of_record(record: Record) -> str:
         return ""
     leases = [one for one in record.leases if one.attempt == record.attempt and one.shares]
     host = f" {leases[-1].shares[0].host}" if leases else _OF_ITS_DEVICE
-    where = f"host{host}" if place == Place.HOST else "Lambda"
+    where = f"host{host}" if place == Place.HOST else NAMES.get(place, "Lambda")
     return f"{where}: {why}" if why else where
 
 

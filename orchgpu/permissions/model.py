@@ -241,10 +241,23 @@ class Scope(Value):
         """Roles of functions that may run on a host; without functions those that deploy makes."""
         if not self.functions:
             return self.made_roles()
-        on_host = [f for f in self.functions if f.on_host]
+        on_host = [f for f in self.functions if f.on_host and not f.in_batch]
         made = (role_of(f, self.place).full_name for f in on_host if f.iam.create)
         named = (f.iam.role for f in on_host if f.iam.role is not None)
         return tuple(dict.fromkeys((*map(self.place.role_arn, made), *named)))
+
+    def batch(self) -> tuple[str, ...]:
+        """Job queues and definitions of AWS Batch; without functions those with the prefix."""
+        where = f"arn:{self.place.partition}:batch:{self.where}"
+        places = [f.host.batch for f in self.functions if f.in_batch and f.host.batch is not None]
+        named = [(one.queue, one.definition) for one in places]
+        if not self.functions:
+            named = [(f"{self.function_prefix}*",) * 2]
+        queues = [f"{where}:job-queue/{queue}" for queue, _ in named]
+        definitions = [
+            f"{where}:job-definition/{name}{'' if ':' in name else ':*'}" for _, name in named
+        ]
+        return tuple(dict.fromkeys((*queues, *definitions)))
 
     @property
     def schedules(self) -> tuple[str, ...]:

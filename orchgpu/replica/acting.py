@@ -27,6 +27,7 @@ from orchgpu.core.job import UNSTAGED_SOON, Phase
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.core.runs.actions import EndRun
 from orchgpu.ports import (
+    BatchQueue,
     FunctionCredentials,
     FunctionStarter,
     JobQueue,
@@ -85,6 +86,7 @@ class Acting:
         functions: FunctionStarter,
         runs: RunStarter | None = None,
         credentials: FunctionCredentials | None = None,
+        batch: BatchQueue | None = None,
         scheduler: Scheduler,
         registry: Registry,
         render: Render,
@@ -129,7 +131,7 @@ class Acting:
             queue=queue,
             store=store,
             functions=functions,
-            orders=HostStarts(runs, credentials, clock),
+            orders=HostStarts(runs, credentials, clock, batch),
             scheduler=scheduler,
             timers=Timers(self._driver.submit),
             render=render,
@@ -144,8 +146,7 @@ class Acting:
         )
         self._functions: dict[str, Function] = {}
         self._loops: dict[str, list[asyncio.Task[None]]] = {}  #: by function
-        #: function → receipt handles of notices that were read
-        self._read_notices: dict[str, list[str]] = {}
+        self._read_notices: dict[str, list[str]] = {}  #: receipt handles, by function
 
     def _begin(self) -> None:
         self._nursery.start_eternal(self._driver.run(), "driver")

@@ -81,6 +81,7 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
                 functions=cloud.functions,
                 runs=stack.enter_context(GatewayRuns()),
                 credentials=cloud.credentials,
+                batch=cloud.batch,
                 scheduler=scheduler,
                 registry=StoreRegistry(cloud.store, cloud.state_bucket, only=settings.functions),
                 render=render,

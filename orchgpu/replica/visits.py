@@ -98,6 +98,7 @@ class Visits:
                 functions=cloud.functions,
                 runs=self._runs,
                 credentials=cloud.credentials,
+                batch=cloud.batch,
                 scheduler=scheduler,
                 registry=self._registry,
                 render=render,

@@ -11,6 +11,7 @@ session of its lease as it does in Lambda, by the envelope to which `event` poin
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
@@ -89,11 +90,7 @@ class RunOrder:
             event=text_field(run, "event", RUN.meta_bytes_max),
             timeout_s=_seconds(run, "timeout_s"),
             memory_mib=int_field(run, "memory_mib", 1 << 24),
-            package=Package(
-                bucket=text_field(package, "bucket", 64),
-                key=text_field(package, "key", 1024),
-                sha256=_digest(package),
-            ),
+            package=_package(package),
             variables=_texts(run, "variables"),
             aws=_texts(run, "aws"),
             role=text_field(run, "role", 2048) if "role" in run else "",
@@ -105,6 +102,52 @@ class RunOrder:
             warm=run.get("warm") is True,
             called=run.get("called") is True,
         )
+
+
+#: The variable of a container in AWS Batch that has its order, as JSON.
+BATCH_VARIABLE = "ORCHGPU_RUN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOrder:
+    """The same for a container in AWS Batch, which has its role's credentials and one order."""
+
+    function: str
+    event: str
+    timeout_s: float
+    memory_mib: int
+    package: Package
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> BatchOrder:
+        """Unknown fields of a newer orchestrator are ignored. Raises WireError."""
+        try:
+            run = json.loads(text)
+        except (ValueError, RecursionError):
+            run = None
+        if not isinstance(run, dict):
+            raise WireError("the order is not a JSON object")
+        package = _mapping(run, "package")
+        return cls(
+            function=text_field(run, "function", 128),
+            event=text_field(run, "event", RUN.meta_bytes_max),
+            timeout_s=_seconds(run, "timeout_s"),
+            memory_mib=int_field(run, "memory_mib", 1 << 24),
+            package=_package(package),
+            variables=_texts(run, "variables"),
+        )
+
+
+def _package(value: Mapping[str, object]) -> Package:
+    return Package(
+        bucket=text_field(value, "bucket", 64),
+        key=text_field(value, "key", 1024),
+        sha256=_digest(value),
+    )
 
 
 def _digest(package: Mapping[str, object]) -> str:

@@ -31,9 +31,25 @@ from orchgpu.adapters.own import clients as own_clients
 from orchgpu.adapters.own.database import Database, conninfo
 from orchgpu.adapters.own.settings import queues_address
 from orchgpu.adapters.own.tables import Queues
+from orchgpu.core.batch import BatchRun, run_name
+from orchgpu.core.function import BatchPlace
 from orchgpu.core.reconcile import Cursor
-from orchgpu.ports import FunctionCredentials, FunctionStarter, JobQueue, Message, ObjectStore
-from simulator.faults.memory_cloud import Arrivals, MemoryQueue, MemoryStarter, MemoryStore
+from orchgpu.ports import (
+    BatchQueue,
+    FunctionCredentials,
+    FunctionStarter,
+    JobQueue,
+    Message,
+    ObjectStore,
+)
+from remote_gpu.wire.runs import BatchOrder, Package
+from simulator.faults.memory_cloud import (
+    Arrivals,
+    MemoryBatch,
+    MemoryQueue,
+    MemoryStarter,
+    MemoryStore,
+)
 from simulator.faults.runs_on_hosts import MemoryCredentials
 from tests.contract.moto_gaps import MOTO_GAPS
 from tests.own_cloud import own_cloud
@@ -51,6 +67,7 @@ class World:
     store: ObjectStore
     functions: FunctionStarter
     credentials: FunctionCredentials
+    batch: BatchQueue | None
     url: str
     bucket: str
 
@@ -102,7 +119,8 @@ async def world(endpoint: Mapping[str, str], name: str) -> AsyncIterator[World]:
         queue = MemoryQueue(cloud, Arrivals(cloud), clock)
         cloud.functions.create(clock.wall_s(), FunctionSettings(name=name))
         store, starter = MemoryStore(cloud, bodies, clock), MemoryStarter(cloud, clock)
-        yield World(queue, store, starter, MemoryCredentials(clock), f"memory/{name}", name)
+        credentials, batch = MemoryCredentials(clock), MemoryBatch(cloud, clock)
+        yield World(queue, store, starter, credentials, batch, f"memory/{name}", name)
         return
     s3 = boto3.Session().client("s3")  # the common session keeps the keys of another cloud
     s3.create_bucket(Bucket=name)
@@ -111,13 +129,13 @@ async def world(endpoint: Mapping[str, str], name: str) -> AsyncIterator[World]:
         make_queue(name)
         async with own_clients.open_cloud() as own:
             assert own.credentials is not None
-            yield World(own.queue, own.store, own.functions, own.credentials, name, name)
+            yield World(own.queue, own.store, own.functions, own.credentials, None, name, name)
         return
     url = boto3.client("sqs").create_queue(QueueName=name)["QueueUrl"]
     make_function(name)
     async with open_cloud() as aws:
         assert aws.credentials is not None
-        yield World(aws.queue, aws.store, aws.functions, aws.credentials, url, name)
+        yield World(aws.queue, aws.store, aws.functions, aws.credentials, aws.batch, url, name)
 
 
 def make_queue(name: str) -> None:
@@ -359,7 +377,45 @@ async def an_unknown_queue_is_not_found(w: World) -> None:
     assert caught.value.code is ErrorCode.NOT_FOUND
 
 
+PLACE = BatchPlace(queue="gpus", definition="fold:3")
+ORDER = BatchOrder(
+    function="f",
+    event="{}",
+    timeout_s=30.0,
+    memory_mib=512,
+    package=Package(bucket="no-such-bucket-here", key="p.zip", sha256="0" * 64),
+)
+
+
+async def runs_in_batch_are_found_by_their_name_and_ended(w: World) -> None:
+    batch, name = w.batch, run_name("j1", 1)
+    assert batch is not None
+    assert await batch.runs("gpus", name) == ()
+    for _ in range(2):
+        await batch.submit(PLACE, name, ORDER)  # a repetition is another run
+    await batch.submit(PLACE, run_name("j1", 11), ORDER)
+    two = await batch.runs("gpus", name)
+    assert len({run.id for run in two}) == 2
+    assert await batch.runs("others", name) == ()
+    for run in two:
+        await batch.end(run.id, "not wanted")
+
+    async def ended() -> tuple[BatchRun, ...]:
+        while True:
+            found = await batch.runs("gpus", name)
+            if all(run.over for run in found):
+                return found
+            await asyncio.sleep(0.05)
+
+    found = await asyncio.wait_for(ended(), 60)
+    assert {run.state for run in found} == {"FAILED"}
+    assert all("not wanted" in run.why for run in found)
+    await batch.end(found[0].id, "again")  # and one that is not known
+    await batch.end("no-such-run", "again")
+
+
 CASES = [
+    runs_in_batch_are_found_by_their_name_and_ended,
     put_and_get,
     large_bodies_stay_where_they_are,
     versions_are_pinned,
@@ -400,6 +456,9 @@ def test_port(
 ) -> None:
     if case in OF_AWS_ALONE and "ORCHGPU_QUEUES" in endpoint:
         pytest.skip("own hosts have neither Lambda nor STS: tests/integration/test_own_cloud.py")
+    no_batch = "ORCHGPU_QUEUES" in endpoint or "moto" in request.node.name
+    if case is runs_in_batch_are_found_by_their_name_and_ended and no_batch:
+        pytest.skip("own hosts have no Batch, and moto's needs Docker")
     if case is an_event_of_an_unknown_function_is_refused and "moto" in request.node.name:
         reason = MOTO_GAPS["test_unknown_functions_cannot_be_invoked"]
         request.applymarker(pytest.mark.xfail(strict=True, reason=reason))

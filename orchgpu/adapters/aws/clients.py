@@ -14,6 +14,7 @@ from aiobotocore.session import AioSession
 from contract.aws.clients import Client, patience
 from fdl.plan.resources import DeployTarget
 from orchgpu.adapters.aws.api import translated
+from orchgpu.adapters.aws.batch import AwsBatch
 from orchgpu.adapters.aws.calls import Calls, WatchedSession
 from orchgpu.adapters.aws.credentials import StsCredentials
 from orchgpu.adapters.aws.endpoints import (
@@ -59,15 +60,14 @@ async def open_cloud(endpoint_url: str | None = None) -> AsyncIterator[CloudPort
         polls = await client("sqs", POLLS_MAX)  # a visibility beat never waits for a long poll
         store = S3Store(s3)
         store.expect_owners({place.state_bucket: place.account})
+        variables = variables_of(resolve("s3", endpoint_url=endpoint_url), place.region)
         yield CloudPorts(
             queue=SqsQueue(sqs, polls),
             store=store,
             functions=LambdaStarter(await client("lambda")),
             notices=await stack.enter_async_context(open_notices(client_in)),
-            credentials=StsCredentials(
-                await client("sts"),
-                variables_of(resolve("s3", endpoint_url=endpoint_url), place.region),
-            ),
+            credentials=StsCredentials(await client("sts"), variables),
+            batch=AwsBatch(partial(client, "batch"), variables),
             state_bucket=place.state_bucket,
             account=f"{place.account}/{place.region}",
         )

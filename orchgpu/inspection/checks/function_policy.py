@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from corekit.errors import AppError, ErrorCode
-from fdl.plan.roles import SECRET_SIDS
+from fdl.plan.roles import SECRET_SIDS, TASKS
 from orchgpu.inspection.model import (
     Answer,
     Check,
@@ -61,7 +61,13 @@ def _trust(subject: Subject, inspected: Inspected, policy: Answer) -> Iterator[F
         yield wrong(inspected.where, f"Lambda may not assume {role}", remedy)
     orchestrator = subject.role_arn(subject.orchestrator_role)
     trusted = {"*", subject.place.account, subject.place.root_arn, orchestrator}
-    if function.on_host and not trusted & _principals(policy, "AWS"):
+    if function.in_batch and TASKS not in _principals(policy, "Service"):
+        remedy = f"add the service {TASKS} to its trust policy"
+        message = f"containers of AWS Batch may not have the role {role}"
+        yield wrong(inspected.where, message, remedy)
+    if not function.on_host or function.in_batch:
+        return
+    if not trusted & _principals(policy, "AWS"):
         remedy = f"add the AWS principal {subject.place.root_arn} to its trust policy"
         message = f"the orchestrator may not assume {role}, whose credentials runs on hosts get"
         yield wrong(inspected.where, message, remedy)

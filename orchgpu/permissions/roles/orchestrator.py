@@ -38,6 +38,11 @@ def _needs(scope: Scope) -> Iterator[Statement]:
     yield allow("Start", "lambda:InvokeFunction", on=scope.lambdas)
     yield allow("Account", "lambda:GetAccountSettings")
     yield allow("RunsOnHosts", "sts:AssumeRole", on=scope.assumed_roles())
+    if batch := scope.batch():
+        jobs_of_batch = f"arn:{scope.place.partition}:batch:{scope.where}:job/*"
+        yield allow("Batch", "batch:SubmitJob", on=batch)
+        yield allow("BatchJobs", "batch:ListJobs")
+        yield allow("EndBatchJobs", "batch:TerminateJob", on=(jobs_of_batch,))
     yield allow("Keys", "kms:Decrypt", "GenerateDataKey", on=keys, when=by)
 
 

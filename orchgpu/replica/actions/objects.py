@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from datetime import datetime, timedelta
 
 from contract.claim import Claim
@@ -18,6 +19,8 @@ from orchgpu.core import actions as do
 from orchgpu.core.routing import InputEvent
 from orchgpu.core.runs.records import Frozen
 from orchgpu.ports import ObjectStore, StoredObject, Tolerating, if_present
+
+logger = logging.getLogger(__name__)
 
 RECORD_BYTES_MAX = 1 << 20  #: of a result, report or claim; the runner's are a few KiB
 
@@ -125,7 +128,17 @@ async def put_envelope(store: ObjectStore, action: do.StageEnvelope, body: bytes
 
 
 async def remove_envelope(store: ObjectStore, action: do.RemoveEnvelope) -> None:
-    """Delete the envelope of one attempt, or without a fence all envelopes of the job."""
+    """Delete the envelope of one attempt, or without a fence all envelopes of the job.
+
+    One that is left expires.
+    """
+    try:
+        await _remove_envelope(store, action)
+    except AppError as error:
+        logger.warning("%s", error, extra={"event": "envelope_left", "job": action.job})
+
+
+async def _remove_envelope(store: ObjectStore, action: do.RemoveEnvelope) -> None:
     function, bucket = action.function, action.function.intermediate_bucket
     if action.fence is None:
         prefix = staging_key(function.name, action.job, 0, 0).rpartition("/")[0] + "/"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import io
 import json
@@ -17,7 +18,20 @@ from orchgpu.ports import StoredObject
 
 #: A fixed time makes the envelope of an attempt byte for byte the same on every replica.
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
+PACK_INLINE_BYTES = 256 * 1024  #: a larger envelope is packed in a thread
 NAME_BYTES_MAX = 200  #: of a local file name; file systems stop at 255
+
+
+async def packed(
+    action: do.StageEnvelope,
+    stored: StoredObject,
+    environment: Mapping[str, object] | None,
+    **times: float,
+) -> bytes:
+    """As `pack`; a large envelope off the event loop."""
+    if stored.body is None or len(stored.body) <= PACK_INLINE_BYTES:
+        return pack(action, stored, environment, **times)
+    return await asyncio.to_thread(pack, action, stored, environment, **times)
 
 
 def pack(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -14,7 +13,7 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId, LeaseId
 from corekit.values import replace
-from gpu_scheduler.model import RETRY_AT, GrantedLease, Record
+from gpu_scheduler.model import RETRY_AT, GrantedLease
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import Outcome
 from orchgpu.core import actions as do
@@ -44,7 +43,7 @@ from orchgpu.replica.actions.objects import (
     remove_envelope,
     write_result,
 )
-from orchgpu.replica.actions.packing import pack
+from orchgpu.replica.actions.packing import packed
 from orchgpu.replica.actions.starting import DirectStarts, HostStarts
 from orchgpu.replica.actions.timers import Timers
 
@@ -52,7 +51,6 @@ logger = logging.getLogger(__name__)
 
 #: Inputs read early are kept for packing up to this size in total; others are read again.
 KEPT_BYTES_MAX = 64 * 2**20
-PACK_INLINE_BYTES = 256 * 1024  #: a larger envelope is packed in a thread, off the event loop
 
 Render = Callable[[str, GrantedLease], Mapping[str, object]]
 
@@ -254,11 +252,8 @@ class Performer:
 
     @_begin.register
     async def _read_record(self, action: do.ReadRecord) -> on.Event:
-        record = await self._record(action.job)
+        record = await record_of(self._scheduler, action.job)
         return on.RecordConflict(**self._about(action), record=record)
-
-    async def _record(self, job: str) -> Record | None:
-        return await record_of(self._scheduler, job)
 
     @_begin.register
     async def _open_attempt(self, action: do.OpenAttempt) -> on.Event:
@@ -358,7 +353,7 @@ class Performer:
 
     @_begin.register
     async def _record_attempt_failure(self, action: do.RecordAttemptFailure) -> on.Event:
-        record = await self._record(action.job)
+        record = await record_of(self._scheduler, action.job)
         if record is None or record.attempt != action.attempt or record.outcome is not None:
             return on.RecordConflict(**self._about(action), record=record)
         answer = await self._scheduler.ask(
@@ -423,20 +418,24 @@ class Performer:
         return on.RunOrdered(**self._about(action), attempt=action.attempt, again_in_s=again_in_s)
 
     @_begin.register
+    async def _read_runs(self, action: do.ReadRuns) -> on.Event:
+        runs = await self._orders.in_batch(action)
+        return on.RunsRead(**self._about(action), attempt=action.attempt, runs=runs)
+
+    @_begin.register
+    async def _end_runs(self, action: do.EndRuns) -> None:
+        await self._orders.end_in_batch(action)
+
+    @_begin.register
     async def _remove_envelope(self, action: do.RemoveEnvelope) -> None:
-        try:
-            await remove_envelope(self._store, action)
-        except AppError as error:
-            logger.warning("%s", error, extra={"event": "envelope_left", "job": action.job})
+        await remove_envelope(self._store, action)
 
     async def _pack(self, action: do.StageEnvelope, stored: StoredObject) -> bytes:
         environment = None
         if action.granted is not None:
             environment = self._render(action.function.middleware, action.granted)
         times = {"staged_at_s": self._clock.wall_s(), "connect_by_s": self._budget.connect_by_s}
-        if stored.body is None or len(stored.body) <= PACK_INLINE_BYTES:
-            return pack(action, stored, environment, **times)
-        return await asyncio.to_thread(pack, action, stored, environment, **times)
+        return await packed(action, stored, environment, **times)
 
     @_begin.register
     async def _record_function_failure(self, action: do.RecordFunctionFailure) -> on.Event:

@@ -5,7 +5,8 @@ a minute or longer (S3 user guide, "Amazon S3 Event Notifications"), and the dev
 meanwhile. So the event is the second start, which the lease refuses (CLAIMED), and the only one
 when the call failed.
 
-On the host of its device by an order, which the job machine repeats: nothing else starts it there.
+On the host of its device, or in AWS Batch, by an order, which the job machine repeats: nothing else
+starts it there.
 """
 
 from __future__ import annotations
@@ -20,10 +21,18 @@ from contract.keys import staging_key
 from corekit.aio.clock import Clock
 from corekit.budget import Budget
 from corekit.errors import AppError, invalid
+from gpu_scheduler.model import GrantedLease
 from orchgpu.core import actions as do
-from orchgpu.core.function import Function, HostRun
-from orchgpu.ports import Credentials, FunctionCredentials, FunctionStarter, RunStarter
-from remote_gpu.wire.runs import Package, RunOrder
+from orchgpu.core.batch import BatchRun, run_name
+from orchgpu.core.function import BatchPlace, Function, HostRun
+from orchgpu.ports import (
+    BatchQueue,
+    Credentials,
+    FunctionCredentials,
+    FunctionStarter,
+    RunStarter,
+)
+from remote_gpu.wire.runs import BatchOrder, Package, RunOrder
 
 logger = logging.getLogger(__name__)
 
@@ -93,11 +102,16 @@ class HostStarts:
     """Orders runs of the hosts, each with fresh credentials of its function's role."""
 
     def __init__(
-        self, runs: RunStarter | None, credentials: FunctionCredentials | None, clock: Clock
+        self,
+        runs: RunStarter | None,
+        credentials: FunctionCredentials | None,
+        clock: Clock,
+        batch: BatchQueue | None = None,
     ) -> None:
         self._runs = runs
         self._credentials = credentials
         self._clock = clock
+        self._batch = batch
 
     async def order(self, action: do.OrderRun) -> float | None:
         """Seconds until the run needs other credentials; None = never.
@@ -108,20 +122,75 @@ class HostStarts:
         if host is None:
             why = "it was deployed again, for Lambda alone, after this attempt opened"
             raise invalid(f"{function.name} cannot run on a host: {why}")
+        if action.granted is None:
+            await self._submit(action, host)
+            return None
         if self._runs is None or self._credentials is None:
             message = f"{function.name} cannot run on a host: this cloud has no roles of functions"
             raise invalid(message)
         name = f"{action.job}-{action.attempt}"
         credentials = await self._credentials.issue(host.role, name)
-        await self._runs.start(action.granted, order_of(action, host, credentials))
+        await self._runs.start(action.granted, order_of(action, action.granted, host, credentials))
         if not credentials.ends_s:
             return None
         return max(RENEWAL_S_MIN, (credentials.ends_s - self._clock.wall_s()) / 2)
 
+    async def _submit(self, action: do.OrderRun, host: HostRun) -> None:
+        """Submit a run unless Batch has one of the attempt: an earlier try may have done it."""
+        batch, place = self._place(action.function)
+        name = run_name(action.job, action.attempt)
+        if not await batch.runs(place.queue, name):
+            await batch.submit(place, name, batch_order_of(action, host))
 
-def order_of(action: do.OrderRun, host: HostRun, credentials: Credentials) -> RunOrder:
+    async def in_batch(self, action: do.ReadRuns) -> tuple[BatchRun, ...] | None:
+        """The runs of an attempt; None: Batch did not answer, and the next check asks again."""
+        try:
+            batch, place = self._place(action.function)
+            return await batch.runs(place.queue, run_name(action.job, action.attempt))
+        except AppError as error:
+            logger.warning("%s", error, extra={"event": "batch_failed", "job": action.job})
+        return None
+
+    async def end_in_batch(self, action: do.EndRuns) -> None:
+        """End the runs of an attempt. One that is left finds it closed, or its job's result."""
+        why = f"{action.job}: its attempt {action.attempt} is over"
+        try:
+            batch, place = self._place(action.function)
+            for run in await batch.runs(place.queue, run_name(action.job, action.attempt)):
+                if not run.over:
+                    await batch.end(run.id, why)
+        except AppError as error:
+            logger.warning("%s", error, extra={"event": "batch_run_left", "job": action.job})
+
+    def _place(self, function: Function) -> tuple[BatchQueue, BatchPlace]:
+        if function.host is None or function.host.batch is None or self._batch is None:
+            raise invalid(f"{function.name} cannot run in Batch: this cloud has none")
+        return self._batch, function.host.batch
+
+
+def batch_order_of(action: do.OrderRun, host: HostRun) -> BatchOrder:
+    """The order of a staged attempt without a device."""
+    function = action.function
+    key = staging_key(function.name, action.job, action.attempt, 0, action.form)
+    return BatchOrder(
+        function=function.name,
+        event=payload_of(function, key),
+        timeout_s=function.timeout_s,
+        memory_mib=function.memory_mib,
+        package=_package_of(function, host),
+        variables=host.process,
+    )
+
+
+def _package_of(function: Function, host: HostRun) -> Package:
+    return Package(bucket=host.package_bucket, key=host.package_key, sha256=function.package_sha256)
+
+
+def order_of(
+    action: do.OrderRun, granted: GrantedLease, host: HostRun, credentials: Credentials
+) -> RunOrder:
     """The order of a staged attempt."""
-    function, fence = action.function, action.granted.lease.fence
+    function, fence = action.function, granted.lease.fence
     key = staging_key(function.name, action.job, action.attempt, fence, action.form)
     return RunOrder(
         function=function.name,
@@ -130,9 +199,7 @@ def order_of(action: do.OrderRun, host: HostRun, credentials: Credentials) -> Ru
         event=payload_of(function, key),
         timeout_s=function.timeout_s,
         memory_mib=function.memory_mib,
-        package=Package(
-            bucket=host.package_bucket, key=host.package_key, sha256=function.package_sha256
-        ),
+        package=_package_of(function, host),
         variables=host.process,
         aws=credentials.variables,
         role=host.role,

@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -66,12 +66,12 @@ def main() -> None:
     os.chdir(tmp)
     os.environ.update(start.aws)
     try:
-        fetch = functools.partial(_fetch, owners_of(start.runner["environment"]))
+        fetch = functools.partial(fetched, owners_of(start.runner["environment"]))
         package = unpacked(start.package, reach.packages, tmp, fetch)
     except AppError as error:
-        _fail(error.message)
+        fail(error.message)
     except (OSError, ValueError) as error:
-        _fail(f"the package cannot be unpacked: {error}")
+        fail(f"the package cannot be unpacked: {error}")
     run.restrict(policy, sandbox, reach, folder, *shared, package=package)
     confining = [] if shared else run.confining(policy, sandbox, reach, package)
     _become_runner(start, package, shared[0] if shared else tmp, confining)
@@ -91,8 +91,9 @@ def owners_of(variables: Mapping[str, str]) -> Callable[[str], str | None]:
     return lambda bucket: others.get(bucket, account)
 
 
-def _fetch(owner_of: Callable[[str], str | None], package: Package, target: Path) -> None:
-    """Download with the function's credentials, from the account that deployed."""
+def fetched(owner_of: Callable[[str], str | None], package: Package, target: Path) -> None:
+    """Download with the function's credentials, from the account that deployed. Ends the process
+    where the package cannot be read."""
     # a second to load, and most runs find their package unpacked
     import boto3
     from botocore.config import Config
@@ -111,7 +112,7 @@ def _fetch(owner_of: Callable[[str], str | None], package: Package, target: Path
                 for chunk in body.iter_chunks(1 << 20):
                     file.write(chunk)
     except (BotoCoreError, ClientError) as error:
-        _fail(f"{where} cannot be read: {error}")
+        fail(f"{where} cannot be read: {error}")
 
 
 def _become_runner(start: RunStart, package: Path, tmp: Path, confining: list[str]) -> None:
@@ -128,11 +129,6 @@ def _become_runner(start: RunStart, package: Path, tmp: Path, confining: list[st
             **({"DATA_DIR": str(folder)} if start.data else {}),
         },
     }
-    given = os.memfd_create("order")
-    os.write(given, json.dumps(runner).encode())
-    os.lseek(given, 0, os.SEEK_SET)
-    os.dup2(given, 0)
-    os.close(given)
     names = ("PATH", "LANG", "TZ", "LD_LIBRARY_PATH")
     environment = {name: os.environ[name] for name in names if name in os.environ} | {
         "PYTHONPATH": str(package),
@@ -141,11 +137,22 @@ def _become_runner(start: RunStart, package: Path, tmp: Path, confining: list[st
         "TMPDIR": str(tmp),
         "HOME": str(tmp),
     }
+    become_runner(runner, environment)
+
+
+def become_runner(runner: Mapping[str, Any], environment: Mapping[str, str]) -> NoReturn:
+    """Have the package's runner, by PYTHONPATH, in the place of this process. Never returns."""
+    given = os.memfd_create("order")
+    os.write(given, json.dumps(runner).encode())
+    os.lseek(given, 0, os.SEEK_SET)
+    os.dup2(given, 0)
+    os.close(given)
     command = [sys.executable, "-P", "-m", "lambda_functions.gpu_runner.on_host"]
-    os.execve(command[0], command, environment)  # noqa: S606 - no shell is wanted
+    os.execve(command[0], command, dict(environment))  # noqa: S606 - no shell is wanted
 
 
-def _fail(text: str) -> None:
+def fail(text: str) -> NoReturn:
+    """End this process: there is no package to run."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
     os._exit(UNPACKED_STATUS)

@@ -25,7 +25,7 @@ from fdl.plan.resources import (
     Record,
     Role,
 )
-from orchgpu.core.function import Function
+from orchgpu.core.function import BatchPlace, Function
 from tests.unit.fdl.definitions import AWS, LOCAL, errors, only, resources
 
 FILE = """\
@@ -108,7 +108,10 @@ def test_what_a_place_cannot_run_is_refused_where_it_stands(text: str, expected:
 
 
 def test_a_host_is_that_of_a_device() -> None:
-    text = "needs a device, whose lease names the host: write `gpu:`, or leave it out"
+    text = (
+        "needs a device, whose lease names the host: write `gpu:`, or leave it out; or name AWS"
+        " Batch by `host: {batch: …}`"
+    )
     without = file("host").replace("    gpu: {memory: 1GiB}\n", "")
     assert errors(without) == [f"functions.aws[0].execution: {text}"]
     assert errors(file("host")) == errors(file("auto")) == []
@@ -244,3 +247,45 @@ def test_a_file_without_a_place_has_the_record_that_it_had() -> None:
     body = only(Record, resources(file("lambda"))).body
     assert "execution" not in body
     assert "host" not in body
+
+
+BATCH = "    host: {batch: {queue: gpus, definition: 'fold:3', start: 30m}}\n"
+
+
+def in_batch(own: str = "", more: str = "") -> str:
+    return file("host", own, BATCH + more).replace("    gpu: {memory: 1GiB}\n", "")
+
+
+def test_a_function_in_batch_needs_neither_a_device_nor_lambda() -> None:
+    text = in_batch("      timeout: 3600\n      memory: 20480\n")
+    assert errors(text) == []
+    found = resources(text)
+    assert not {type(one) for one in found} & {FunctionResource, InvokeConfig, Permission}
+    notified = [one.id for one in found if isinstance(one, Notification)]
+    assert "orchgpu-fold-staging" not in notified
+    record = record_of(text)
+    assert (record.request.count, record.execution) == (0, "host")
+    assert record.host is not None
+    assert record.host.batch == BatchPlace(queue="gpus", definition="fold:3", start_s=1800.0)
+    assert (record.host.programs, record.host.log_group) == ((), "/aws/batch/job")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (in_batch(more="    gpu: {count: 1}\n"), "in Batch its queue gives the card"),
+        (in_batch().replace("execution: host", "execution: auto"), "auto would try Lambda first"),
+        (in_batch("      timeout: 39000\n"), "with 1800 s for `host.batch.start` 37200 s are left"),
+        (in_batch().replace("batch:", "warm: true, batch:"), "leave out image, command, network"),
+        (in_batch().replace("gpus", "'arn:aws:x'"), "'arn:aws:x' is not a job queue's name"),
+        (in_batch().replace("queue: gpus, ", ""), "missing key 'queue'"),
+    ],
+)
+def test_what_batch_cannot_run_is_refused(text: str, expected: str) -> None:
+    assert expected in message(text)
+
+
+def test_containers_in_batch_may_have_the_functions_role() -> None:
+    role = only(Role, resources(in_batch(more="    iam: {create: true}\n")))
+    assert (role.service, role.assumed_by) == ("ecs-tasks.amazonaws.com", "")
+    assert "/packages/*" in json.dumps(role.policy)

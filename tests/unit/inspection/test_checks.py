@@ -8,6 +8,7 @@ import pytest
 
 from corekit.errors import ErrorCode
 from corekit.values import replace
+from fdl.beside_device import Batch, Host
 from fdl.plan.resources import DeployTarget
 from orchgpu.core.function import HostRun
 from orchgpu.inspection.checks import installed
@@ -254,6 +255,34 @@ def test_the_orchestrator_assumes_the_role_of_a_function_on_hosts(
         wrong = next(one for one in found if one.verdict is WRONG)
         assert wrong.message.startswith(f"the orchestrator may not assume {role}")
         assert wrong.remedy.startswith("add the AWS principal arn:aws:iam::123456789012:root")
+
+
+@pytest.mark.parametrize(
+    ("service", "verdict"), [("ecs-tasks.amazonaws.com", GOOD), ("lambda.amazonaws.com", WRONG)]
+)
+def test_containers_in_batch_have_the_role_of_their_function(
+    service: str, verdict: Verdict
+) -> None:
+    role = "arn:aws:iam::123456789012:role/runner"
+    (one,) = inspected(FDL.replace("{create: true}", f"{{role: '{role}'}}"), role=role)
+    host = Host(batch=Batch(queue="gpus", definition="fold"))
+    function = replace(one.function, execution="host", host=host, gpu=None)
+    account = Account()
+
+    def read(call: ReadCall) -> Answer:
+        answer = account(call)
+        if call.operation == "GetRole":
+            trust = {"Effect": "Allow", "Action": "sts:AssumeRole"}
+            statement = {**trust, "Principal": {"Service": service}}
+            answer["Role"]["AssumeRolePolicyDocument"] = {"Statement": statement}
+        return answer
+
+    functions = (replace(one, function=function),)
+    found = list(examined(installed()["function_policy"], subject(functions=functions), read))
+    assert max(found, key=lambda one: one.verdict is WRONG).verdict is verdict
+    if verdict is WRONG:
+        wrong = next(one for one in found if one.verdict is WRONG)
+        assert wrong.message == f"containers of AWS Batch may not have the role {role}"
 
 
 # ---------------------------------------------------------------------- networks

@@ -21,11 +21,11 @@ from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.functions import FunctionSettings
 from orchgpu.core import actions as do
 from orchgpu.core.completion import read_completion
-from orchgpu.core.function import HostRun
+from orchgpu.core.function import BatchPlace, HostRun
 from orchgpu.ports import Credentials
 from orchgpu.replica.actions.starting import INVOKED, DirectStarts, HostStarts, payload_of
-from remote_gpu.wire.runs import Package, RunOrder
-from simulator.faults.memory_cloud import MemoryStarter
+from remote_gpu.wire.runs import BATCH_VARIABLE, BatchOrder, Package, RunOrder
+from simulator.faults.memory_cloud import MemoryBatch, MemoryStarter
 from tests.unit.orchgpu.jobs import FUNCTION, JOB, NOW, granted
 
 KEY = staging_key(FUNCTION.name, JOB, 1, 7)
@@ -196,6 +196,53 @@ ORDER = do.OrderRun(
     granted=granted(2),
     form="tar.gz",
 )
+
+
+PLACE = BatchPlace(queue="q", definition="d")
+IN_BATCH = replace(
+    ORDER,
+    function=replace(ORDER.function, host=replace(RUN, batch=PLACE)),
+    granted=None,
+    form="zip",
+)
+READ = do.ReadRuns(job=JOB, attempt=2, function=IN_BATCH.function)
+END = do.EndRuns(job=JOB, attempt=2, function=IN_BATCH.function)
+
+
+def test_a_run_is_submitted_to_batch_once() -> None:
+    cloud = Cloud()
+    starts = HostStarts(None, None, LoopClock(), MemoryBatch(cloud, LoopClock()))
+
+    async def ordered() -> None:
+        for _ in range(2):  # the answer to the first may be lost
+            assert await starts.order(IN_BATCH) is None
+        assert await starts.in_batch(READ) == (found := await starts.in_batch(READ))
+        assert found is not None
+        assert [run.state for run in found] == ["SUBMITTED"]
+        await starts.end_in_batch(END)
+        ended = await starts.in_batch(READ)
+        assert ended is not None
+        assert [(run.over, run.why) for run in ended] == [
+            (True, (f"{JOB}: its attempt 2 is over",))
+        ]
+
+    run_virtual(ordered())
+    (job,) = cloud.batch.listed("q", "", f"{JOB}-2")
+    order = BatchOrder.from_json(job.variables[BATCH_VARIABLE])
+    assert order.event == payload_of(FUNCTION, staging_key(FUNCTION.name, JOB, 2, 0))
+    assert (order.function, order.timeout_s, order.memory_mib) == (FUNCTION.name, 300.0, 2048)
+    assert order.package == Package(bucket="state", key="packages/p.zip", sha256="ab" * 32)
+    assert order.variables == {"ORCHGPU_MODE": "job"}
+
+
+def test_a_cloud_without_batch_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    starts = HostStarts(None, None, LoopClock())
+    why = f"{FUNCTION.name} cannot run in Batch: this cloud has none"
+    with pytest.raises(AppError, match=why):
+        run_virtual(starts.order(IN_BATCH))
+    assert run_virtual(starts.in_batch(READ)) is None
+    run_virtual(starts.end_in_batch(END))
+    assert [why in text for text in messages(caplog)] == [True, True]
 
 
 @pytest.mark.parametrize(("lasts_s", "again_in_s"), [(3600.0, 1800.0), (0.5, 1.0), (0.0, None)])

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from corekit.errors import AppError, ErrorCode
 from fdl.plan.resources import Role
-from fdl.plan.roles import function_of_role
+from fdl.plan.roles import TASKS, function_of_role
 from fdl.plan.schedules import SERVICE
 from fdl.plan.tags import own_tags
 from orchgpu.adapters.aws.api import Client, Shape, answer_or_none
@@ -38,6 +38,7 @@ class IamRoles:
         if answer is None:
             return None
         role = answer["Role"]
+        trust = json.dumps(role.get("AssumeRolePolicyDocument"))
         policy = answer_or_none(iam.get_role_policy, RoleName=name, PolicyName=_POLICY)
         return Role(
             name=name,
@@ -46,7 +47,7 @@ class IamRoles:
             boundary=str(role.get("PermissionsBoundary", {}).get("PermissionsBoundaryArn", "")),
             assumed_by=_assumed_by(_document(role.get("AssumeRolePolicyDocument", {}))),
             tags=own_tags(_tags(role)),
-            service=SERVICE if SERVICE in json.dumps(role.get("AssumeRolePolicyDocument")) else "",
+            service=next((one for one in (SERVICE, TASKS) if one in trust), ""),
         )
 
     def put(self, role: Role) -> None:
@@ -70,7 +71,7 @@ class IamRoles:
         iam, name = self._client(), role.name
         if role.boundary != old.boundary:
             iam.put_role_permissions_boundary(RoleName=name, PermissionsBoundary=role.boundary)
-        if role.assumed_by != old.assumed_by:
+        if (role.assumed_by, role.service) != (old.assumed_by, old.service):
             iam.update_assume_role_policy(RoleName=name, PolicyDocument=self._trust(role))
         gone = [key for key in old.tags if key not in role.tags]
         if old.tags != role.tags:
