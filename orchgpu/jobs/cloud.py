@@ -13,6 +13,7 @@ from pathlib import Path, PurePath
 from typing import TypeVar
 
 from contract.claim import Claim
+from contract.http_jobs import suffix_fault
 from contract.keys import claim_key, progress_key, report_key, result_key
 from contract.parameters import ENDPOINT, SET
 from contract.progress import Progress
@@ -307,10 +308,8 @@ class JobCloud:
     def check(function: TakesInputs, file: Path) -> None:
         """Raise INVALID for an unusable file, or one that the trigger would ignore."""
         check_file(file)
-        suffixes = function.input_suffixes
-        if suffixes and not file.name.endswith(suffixes):
-            taken = ", ".join(suffixes)
-            raise invalid(f"{file.name}: {function.name} takes only {taken} and would ignore it")
+        if fault := suffix_fault(function.name, file.name, function.input_suffixes):
+            raise invalid(fault)
 
     def result(self, function: Function, job: str) -> Result | None:
         """The job's one terminal record; None while there is none."""
