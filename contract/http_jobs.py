@@ -99,9 +99,9 @@ def type_of(key: str) -> str:
     return kind if kind is not None and encoding is None else _UNKNOWN_TYPE
 
 
-def inlined(content: bytes) -> dict[str, str]:
+def inlined(content: bytes) -> tuple[str, str]:
     """The fields `content` and `encoding` of an output."""
     try:
-        return {"content": content.decode(), "encoding": "utf-8"}
+        return content.decode(), "utf-8"
     except UnicodeDecodeError:
-        return {"content": base64.b64encode(content).decode(), "encoding": "base64"}
+        return base64.b64encode(content).decode(), "base64"

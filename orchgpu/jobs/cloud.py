@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 from typing import TypeVar
 
 from contract.claim import Claim
-from contract.http_jobs import suffix_fault
+from contract.http_jobs import DIGEST, suffix_fault
 from contract.keys import claim_key, progress_key, report_key, result_key
 from contract.parameters import ENDPOINT, SET
 from contract.progress import Progress
@@ -30,7 +30,6 @@ from orchgpu.core.runs.workflow import Workflow
 from orchgpu.jobs.files import check_file
 from orchgpu.jobs.provider import provider
 from orchgpu.jobs.uploaded import (
-    DIGEST,
     SOURCE,
     Submitted,
     TakesInputs,

@@ -145,7 +145,8 @@ async def _with_content(visit: Visit, known: Known) -> Job:
         content = await visit.ask_cloud(lambda cloud: read_output(cloud, output, INLINE_BYTES_MAX))
     except AppError:
         return found  # its link has the reason
-    return replace(found, outputs=(replace(file, **inlined(content)),))
+    text, encoding = inlined(content)
+    return replace(found, outputs=(replace(file, content=text, encoding=encoding),))
 
 
 # ---------------------------------------------------------------------- events
