@@ -183,6 +183,10 @@ class CloudServices(Protocol):
         """The settings of a deployed function."""
         ...
 
+    def function_url(self, name: str) -> str:
+        """The URL of a Lambda function that has one."""
+        ...
+
     def log_events(
         self, function: str, start_s: float, text: str = "", group: str = ""
     ) -> Iterator[LogEvent]:

@@ -23,7 +23,14 @@ from corekit.decode import decode_json_known
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.suggest import did_you_mean
 from corekit.values import Value
-from fdl.plan.resources import Ledger, Notification, QueueResource, Record, WorkflowRecord
+from fdl.plan.resources import (
+    FunctionUrl,
+    Ledger,
+    Notification,
+    QueueResource,
+    Record,
+    WorkflowRecord,
+)
 from orchgpu.cloud_services import Address, CloudServices, Entry, Head, Identity
 from orchgpu.core.function import Function
 from orchgpu.core.runs.workflow import Workflow
@@ -144,6 +151,13 @@ class JobCloud:
         key = f"deployments/{name}.json"
         body = self._found(self.services.state_bucket, key)
         return None if body is None else _known(Ledger, body, key)
+
+    def url_of(self, name: str) -> str:
+        """The URL of a function with `http: true` on AWS; "" where it has none."""
+        ledger = self.ledger(name)
+        begins = f"{FunctionUrl.kind}/"
+        made = [key for key in (() if ledger is None else ledger.created) if key.startswith(begins)]
+        return self.services.function_url(made[0].removeprefix(begins)) if made else ""
 
     def deployed(self) -> list[str]:
         """The name of every deployed function, served or not."""
