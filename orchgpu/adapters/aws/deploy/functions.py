@@ -212,9 +212,8 @@ class FunctionUrls:
         found = self.observe(url.function)
         client = self._lambda
         write = client.update_function_url_config if found else client.create_function_url_config
-        cors: Shape = {}  # an empty one takes an earlier one away
-        if url.origins:
-            cors = {"AllowOrigins": list(url.origins), **_CORS}
+        # without origins it takes an earlier one away
+        cors: Shape = {"AllowOrigins": list(url.origins), **(_CORS if url.origins else {})}
         write(FunctionName=url.function, AuthType=url.auth, Cors=cors)
 
     def delete(self, function: str) -> None:
