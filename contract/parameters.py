@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 #: The entry of an input that opens an endpoint: its job answers calls.
 ENDPOINT = "orchgpu-endpoint"
@@ -22,6 +22,19 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 PREFIX = "ORCHGPU_PARAM_"
 #: The variable with the metadata of other tools, as a JSON object.
 METADATA = "INPUT_METADATA"
+
+
+def named_values(given: Iterable[str]) -> dict[str, str]:
+    """Texts `NAME=VALUE` by name. Raises ValueError."""
+    found: dict[str, str] = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not equals:
+            raise ValueError(f"{one!r:.100}: write NAME=VALUE")
+        if name in found:
+            raise ValueError(f"{name:.70}: given twice")
+        found[name] = value
+    return found
 
 
 def set_text(parameters: Mapping[str, str]) -> str:

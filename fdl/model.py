@@ -19,6 +19,7 @@ from corekit.units import MemorySize
 from fdl.beside_device import DeclaredData, Endpoint, Host
 from fdl.notified import Notified
 from fdl.scheduled import Scheduled
+from fdl.served import Http
 from fdl.text.nodes import Location, Source, as_written, parent
 from gpu_scheduler.model import Request
 from gpu_scheduler.promises import Slo, StepTimes
@@ -283,6 +284,7 @@ class Function:
     execution: str = "lambda"  #: lambda, host, or auto: each attempt where it fits
     host: Host = field(default_factory=Host)
     endpoint: Endpoint | None = None  #: None = it takes no calls
+    http: Http | None = None  #: None = it has no URL
     iam: Iam = field(default_factory=Iam)
     gpu: Gpu | None = None
     job: Job | None = None
@@ -347,6 +349,11 @@ class Function:
     @property
     def name(self) -> str:
         return self.function.name
+
+    @property
+    def http_name(self) -> str:
+        """The name of the Lambda function behind its URL."""
+        return f"{self.name}-http"
 
     @property
     def image(self) -> str | None:

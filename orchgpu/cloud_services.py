@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from contract.http_jobs import undated_version
 from contract.secrets.reference import SecretReference
 from corekit.values import Value
 from orchgpu.ports import Message
@@ -45,7 +46,7 @@ class Head(Value):
     @property
     def versions(self) -> tuple[str, ...]:
         """The versions by which an event may name it; the last one where it has none."""
-        undated = f"{self.etag}@{self.modified.isoformat()}"
+        undated = undated_version(self.etag, self.modified.isoformat())
         return (*([] if self.version_id is None else [self.version_id]), undated)
 
 
@@ -180,6 +181,10 @@ class CloudServices(Protocol):
 
     def function_settings(self, name: str) -> FunctionSettings:
         """The settings of a deployed function."""
+        ...
+
+    def function_url(self, name: str) -> str:
+        """The URL of a Lambda function that has one."""
         ...
 
     def log_events(

@@ -68,7 +68,7 @@ def quoted(etag: str) -> str:
     return f'"{etag.strip(chr(34))}"'
 
 
-def condition(replaces: str) -> dict[str, str]:
+def condition(replaces: str) -> dict[str, Any]:
     """Parameters of PutObject: over the object with that etag; "" = where there is none."""
     return {"IfMatch": quoted(replaces)} if replaces else {"IfNoneMatch": "*"}
 
@@ -82,6 +82,7 @@ def write_once(
     pause: Callable[[float], None],
     replaces: str = "",
     content_type: str = "application/octet-stream",
+    metadata: Mapping[str, str] | None = None,
     is_same: Callable[[bytes], bool] | None = None,
 ) -> bool:
     """Write on a condition. True: this object is in place; False: another one is.
@@ -92,6 +93,7 @@ def write_once(
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
     """
     where, how = {"Bucket": bucket, "Key": key}, condition(replaces)
+    how |= {"Metadata": dict(metadata)} if metadata else {}
     for last in (*[False] * (RACE_TRIES - 1), True):
         try:
             s3.put_object(**where, Body=body, ContentType=content_type, **how)

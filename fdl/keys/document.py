@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from corekit.values import replace
 from fdl.keys.data import DATA
 from fdl.keys.host import ENDPOINT, EXECUTION, HOST, LAMBDA_LIMITS, check_place
+from fdl.keys.http import HTTP
 from fdl.keys.jobs import GPU, JOB
 from fdl.keys.notify import NOTIFY
 from fdl.keys.oscar import OSCAR_SERVICE
@@ -81,6 +82,12 @@ ELEMENT = Block(
             " stay for further calls.",
             default="false",
         ),
+        "http": Key(
+            reader=HTTP,
+            about="Whether programs with rights in IAM submit jobs by a URL of the function's own:"
+            " on AWS a Function URL. Elsewhere `orchgpu web` serves every function.",
+            default="false",
+        ),
         "secrets": Key(
             reader=Secrets(),
             about="Variables of the script whose values are read when a run starts, by the"
@@ -115,8 +122,8 @@ ELEMENT = Block(
         "cloudwatch": Key(reader=CLOUDWATCH, about="The function's log group."),
         "api_gateway": Key(
             reader=Plain(),
-            about="An HTTP endpoint; none is made here.",
-            dropped="objects in `input` start the function",
+            about="SCAR's HTTP endpoint.",
+            becomes="`http: true`, a Function URL signed by IAM, which no API Gateway is",
         ),
         "s3": Key(reader=S3_EVENT, about="SCAR's template of a made-up event; events are S3's."),
         "batch": Key(

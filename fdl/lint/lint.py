@@ -30,6 +30,7 @@ from fdl.lint.settings import (
     completion_findings,
     data_findings,
     declared_data_findings,
+    http_findings,
     owner_findings,
     place_findings,
     settings_findings,
@@ -85,6 +86,7 @@ def lint(
         findings += run_findings(document, deployed(document))
         findings += notify_findings(document, deployed(document))
         findings += schedule_findings(document, deployed(document))
+        findings += http_findings(document, deployed(document))
     findings += owner_findings(document.functions.aws)
     for function in document.functions.aws:
         findings += _one_place(function)

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from fdl.beside_device import Host
 from fdl.diagnostics import Finding, Severity
 from fdl.graph.graph import overlap
-from fdl.model import LAMBDA_TIMEOUT_S_MAX, ROLE_PATH, Function, Path, Storage
+from fdl.model import LAMBDA_TIMEOUT_S_MAX, ROLE_PATH, Document, Function, Path, Storage
 from fdl.plan.advance import advance_s, asked_advance_s, why_not_ahead
 from fdl.plan.resources import DeployTarget
+from fdl.plan.served import no_url
 from fdl.plan.uploads import RULE_CHARACTERS_MAX
 from gpu_scheduler.data_names import name_of
 from gpu_scheduler.model import Request
@@ -21,6 +22,8 @@ _RUNNER_MINOR, _AWS_MINOR = 11, 12
 WORDS = ("{job}", "{key}", "{name}", "{stem}")
 _BRACES = re.compile(r"\{[^{}]*\}?|\}")
 _E, _W = Severity.ERROR, Severity.WARNING
+#: Lambda's limit for the name of a function.
+_NAME_CHARS_MAX = 64
 #: Below these levels Lambda stores the lines by which `orchgpu logs` knows a job.
 _KNOWING = ("TRACE", "DEBUG", "INFO")
 #: Settings that other clouds accept and do not apply, with their value by default.
@@ -265,3 +268,18 @@ def _below(pattern: Path, output: Storage) -> bool:
     return pattern.bucket == output.path.bucket and pattern.prefix.startswith(
         output.path.key_prefix
     )
+
+
+def http_findings(document: Document, functions: tuple[Function, ...]) -> Iterator[Finding]:
+    """URLs that are not made. `functions`: those that a deploy makes; a group is one."""
+    made = {function.path: function for function in functions}
+    for step in document.functions.aws:
+        if step.http is None or not step.http.enabled:
+            continue
+        path, found = f"{step.path}.http", made.get(step.path)
+        reason = no_url(found) if found else f"jobs of the group {step.group} start at another step"
+        if reason:
+            yield _W, path, f"no URL is made: {reason}"
+        elif found is not None and len(found.http_name) > _NAME_CHARS_MAX:
+            most = _NAME_CHARS_MAX - len("-http")
+            yield _E, path, f"needs a name of {most} characters at most, for {found.http_name}"

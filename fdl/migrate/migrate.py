@@ -128,9 +128,11 @@ def _element(work: Migration, element: Mapping, path: str) -> Mapping:
     element = _batch(work, element, path)
     api = element.entry("api_gateway")
     if api is not None:
-        message = "left out: no API is created; objects in `input` start the function"
-        work.warn(f"{path}.api_gateway", api.at, message)
+        message = "read as http: true: on AWS a Function URL, whose callers sign by IAM, and no API"
+        work.warn(f"{path}.api_gateway", api.at, f"{message} Gateway")
         element = element.without("api_gateway")
+        if element.entry("http") is None:
+            element = element.with_entry("http", text("true", api.at))
     return element
 
 

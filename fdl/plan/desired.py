@@ -30,8 +30,9 @@ from fdl.plan.functions import (
     workload_of,
 )
 from fdl.plan.resources import QUEUE_URL, DeployTarget, Resource, digest, key_of
-from fdl.plan.roles import role_of
-from fdl.plan.schedules import schedules_of
+from fdl.plan.roles import http_role, role_of
+from fdl.plan.schedules import needs_role, schedule_role, schedules_of
+from fdl.plan.served import has_url, served_by
 from fdl.plan.tags import CREATOR, tags_of
 from fdl.plan.uploads import (
     from_s3,
@@ -85,6 +86,10 @@ def desired(
     days = function.cloudwatch.get(RETENTION)
     if isinstance(days, int) and not place.local:
         parts.append(_log_retention(function, days))
+        if has_url(function):
+            parts.append(
+                kinds.LogRetention(name=function.http_name, days=days, tags=tags_of(function))
+            )
     parts += _upload_expiries(function)
     if function.queued:
         parts += _expiries(function)
@@ -98,6 +103,7 @@ def desired(
     if function.queued:
         parts.append(_record(function, place, budget, digest(parts), code, known))
     parts += schedules_of(function, place, known)
+    parts += served_by(function, place, code, known, results_days(function))
     return DesiredFunction(
         name=function.name,
         resources=tuple(part for part in parts if part.kind not in place.lacks),
@@ -152,7 +158,7 @@ def _packages(function: Function, place: DeployTarget, code: Code) -> tuple[Reso
         name=place.state_bucket, versioned=False, region=place.region, tags=CREATOR
     )
     package = stored_package(function, place, code)
-    if not has_package(function, place):
+    if not has_package(function, place) and not has_url(function):
         return (state,)
     if package.bucket != place.state_bucket:
         named = kinds.Bucket(
@@ -378,8 +384,19 @@ def _output(storage: Storage) -> dict[str, object]:
     }
 
 
+def further_roles(
+    function: Function, place: DeployTarget, facts: Facts | None = None
+) -> list[kinds.Role]:
+    """The roles that deploy makes on AWS beside the function's own, whoever makes that."""
+    made = [schedule_role(function, place, facts)] if needs_role(function) else []
+    return [*made, http_role(function, place, facts)] if has_url(function) else made
+
+
 def _notices(function: Function, place: DeployTarget) -> tuple[str, ...]:
     found = []
+    if place.local and has_url(function):
+        where = f"`orchgpu web` serves /v1/functions/{function.name}/jobs"
+        found.append(f"{function.name}: its URL is made on AWS alone; here {where}")
     if runs_outside_image(function, place):
         where = f"the script runs on this machine's files, not in {function.image}"
         found.append(f"{function.name}: this cloud starts no containers; {where}")

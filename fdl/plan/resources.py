@@ -244,6 +244,19 @@ class Permission(Value):
 EVENT_BRIDGE = "EventBridge"
 
 
+class FunctionUrl(Value):
+    """The URL of a Lambda function, whose callers sign their requests."""
+
+    kind: ClassVar[str] = "function-url"
+    function: str
+    origins: tuple[str, ...] = ()  #: of pages that may call it
+    auth: str = "AWS_IAM"
+
+    @property
+    def name(self) -> str:
+        return self.function
+
+
 class Notification(Value):
     """One rule of a bucket's notification configuration.
 
@@ -376,6 +389,7 @@ Resource: TypeAlias = (
     | EventSource
     | Schedule
     | Permission
+    | FunctionUrl
     | Notification
     | Expiry
     | LogRetention
@@ -402,6 +416,7 @@ ORDER = (
     "function",
     "invoke-config",
     "permission",
+    "function-url",
     "notification",
     "record",
     "workflow",

@@ -62,6 +62,36 @@ def role_of(function: Function, place: DeployTarget, facts: Facts | None = None)
     )
 
 
+def http_role(function: Function, place: DeployTarget, facts: Facts | None = None) -> Role:
+    """The role of the function behind a URL: it stores inputs, and reads results and outputs."""
+    known, source = facts or Facts(), function.user_input[0]
+    inputs = _objects(place, [source.path])
+    outputs = [storage.path for storage in function.function.output]
+    results = f"{place.bucket_arn(function.intermediate.bucket)}/results/*"
+    reads = [_key_of(one, known) for one in (source, *function.function.output)]
+    reads.append(known.bucket_keys.get(function.intermediate.bucket, ""))
+    lists = [source.path, function.intermediate, *outputs]
+    statements = (
+        _allow("Inputs", ("s3:GetObject", "s3:PutObject"), inputs),
+        _allow("Results", ("s3:GetObject",), (results,)),
+        _allow("Outputs", ("s3:GetObject", "s3:GetObjectVersion"), _objects(place, outputs)),
+        _allow("Absence", ("s3:ListBucket",), _buckets(place, lists)),
+        _allow("Logs", LOGS, (_arn_of_log_group(place, f"/aws/lambda/{function.http_name}"),)),
+        _allow("Decryption", ("kms:Decrypt",), [key for key in reads if key]),
+        _allow("Encryption", ("kms:GenerateDataKey",), [key for key in reads[:1] if key]),
+    )
+    return Role(
+        name=role_name(function.http_name, place.region),
+        policy={
+            "Version": "2012-10-17",
+            "Statement": [one for one in statements if one["Resource"]],
+        },
+        path=function.iam.path,
+        boundary=boundary_of(function, place, known),
+        tags=tags_of(function),
+    )
+
+
 def boundary_of(function: Function, place: DeployTarget, facts: Facts | None = None) -> str:
     """The ARN of the policy that limits the role: without one a deployer could make any role."""
     known = facts or Facts()
@@ -240,5 +270,9 @@ def _buckets(place: DeployTarget, paths: Sequence[Path]) -> list[str]:
 
 
 def _log_group(function: Function, place: DeployTarget) -> str:
+    return _arn_of_log_group(place, function.log_group)
+
+
+def _arn_of_log_group(place: DeployTarget, group: str) -> str:
     where = f"arn:{place.partition}:logs:{place.region}:{place.account}"
-    return f"{where}:log-group:{function.log_group}:*"
+    return f"{where}:log-group:{group}:*"

@@ -31,6 +31,7 @@ RUNTIME_PACKAGES = (
     "contract",
     "lambda_functions/work.py",
     "lambda_functions/gpu_runner",
+    "lambda_functions/http_api",
     "remote_gpu/wire",
     "remote_gpu/client",
     "remote_gpu/forwarder",

@@ -13,6 +13,7 @@ from pathlib import Path, PurePath
 from typing import TypeVar
 
 from contract.claim import Claim
+from contract.http_jobs import DIGEST, suffix_fault
 from contract.keys import claim_key, progress_key, report_key, result_key
 from contract.parameters import ENDPOINT, SET
 from contract.progress import Progress
@@ -22,14 +23,20 @@ from corekit.decode import decode_json_known
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.suggest import did_you_mean
 from corekit.values import Value
-from fdl.plan.resources import Ledger, Notification, QueueResource, Record, WorkflowRecord
+from fdl.plan.resources import (
+    FunctionUrl,
+    Ledger,
+    Notification,
+    QueueResource,
+    Record,
+    WorkflowRecord,
+)
 from orchgpu.cloud_services import Address, CloudServices, Entry, Head, Identity
 from orchgpu.core.function import Function
 from orchgpu.core.runs.workflow import Workflow
 from orchgpu.jobs.files import check_file
 from orchgpu.jobs.provider import provider
 from orchgpu.jobs.uploaded import (
-    DIGEST,
     SOURCE,
     Submitted,
     TakesInputs,
@@ -144,6 +151,13 @@ class JobCloud:
         key = f"deployments/{name}.json"
         body = self._found(self.services.state_bucket, key)
         return None if body is None else _known(Ledger, body, key)
+
+    def url_of(self, name: str) -> str:
+        """The URL of a function with `http: true` on AWS; "" where it has none."""
+        ledger = self.ledger(name)
+        begins = f"{FunctionUrl.kind}/"
+        made = [key for key in (() if ledger is None else ledger.created) if key.startswith(begins)]
+        return self.services.function_url(made[0].removeprefix(begins)) if made else ""
 
     def deployed(self) -> list[str]:
         """The name of every deployed function, served or not."""
@@ -307,10 +321,8 @@ class JobCloud:
     def check(function: TakesInputs, file: Path) -> None:
         """Raise INVALID for an unusable file, or one that the trigger would ignore."""
         check_file(file)
-        suffixes = function.input_suffixes
-        if suffixes and not file.name.endswith(suffixes):
-            taken = ", ".join(suffixes)
-            raise invalid(f"{file.name}: {function.name} takes only {taken} and would ignore it")
+        if fault := suffix_fault(function.name, file.name, function.input_suffixes):
+            raise invalid(fault)
 
     def result(self, function: Function, job: str) -> Result | None:
         """The job's one terminal record; None while there is none."""

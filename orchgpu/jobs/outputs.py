@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from contract.http_jobs import is_below
 from contract.keys import OUTPUT_JOB
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value
@@ -37,12 +38,10 @@ class JobOutput(Value):
     @property
     def is_declared(self) -> bool:
         """Whether it lies where the function's definition puts outputs."""
-        if not {"", ".", ".."}.isdisjoint(self.key.split("/")):
-            return False  # the runner writes no such key; a server may read it as another one
-        return self._ends_a_foreign_job or any(
-            self.bucket == place.bucket and self.key.startswith(_folder(place.prefix))
-            for place in self.function.outputs
-        )
+        places = [(place.bucket, place.prefix) for place in self.function.outputs]
+        if self._ends_a_foreign_job:
+            places.append((self.bucket, ""))
+        return is_below(self.bucket, self.key, places)
 
     @property
     def _ends_a_foreign_job(self) -> bool:
@@ -119,7 +118,3 @@ def own_head(cloud: JobCloud, output: JobOutput) -> Head:
 def _overwritten(output: JobOutput) -> AppError:
     text = f"{output.url} is not what {output.job} wrote: another job or upload replaced it"
     return AppError(ErrorCode.CONFLICT, text, overwritten=output.url)
-
-
-def _folder(prefix: str) -> str:
-    return f"{prefix}/" if prefix else ""

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from contract.parameters import set_text
+from contract import parameters
 from corekit.errors import invalid
 
 
 def named_values(given: Iterable[str], option: str) -> dict[str, str]:
     """Texts `NAME=VALUE` by name. Raises INVALID. `option`: its name, for errors."""
-    found: dict[str, str] = {}
-    for one in given:
-        name, equals, value = one.partition("=")
-        if not equals:
-            raise invalid(f"{option} {one!r:.100}: write NAME=VALUE")
-        if name in found:
-            raise invalid(f"{option} {name:.70}: given twice")
-        found[name] = value
-    return found
+    try:
+        return parameters.named_values(given)
+    except ValueError as error:
+        raise invalid(f"{option} {error}") from None
 
 
 def parameters_text(given: Iterable[str], option: str) -> str:
     """Texts `NAME=VALUE` as `contract.parameters.set_text` writes them. Raises INVALID."""
+    named = named_values(given, option)
     try:
-        return set_text(named_values(given, option))
+        return parameters.set_text(named)
     except ValueError as error:
         raise invalid(f"{option}: {error}") from None

@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path, PurePath
 from typing import Protocol
 
+from contract.http_jobs import DIGEST, key_below
 from contract.keys import job_id
 from contract.parameters import SET
 from corekit.values import Value
@@ -13,8 +14,6 @@ from orchgpu.cloud_services import Head
 from orchgpu.core.function import Function
 from orchgpu.jobs.files import unreadable
 
-#: Metadata of an input: the sha256 of its content.
-DIGEST = "orchgpu-sha256"
 #: Metadata of an input that was copied: the sha256 of the URL of its source.
 SOURCE = "orchgpu-source-sha256"
 
@@ -55,7 +54,7 @@ def source_hash(text: str) -> str:
 
 def input_key(function: TakesInputs, file: PurePath) -> str:
     """The key under which a file becomes an input of the function."""
-    return "/".join(part for part in (function.input_prefix, file.name) if part)
+    return key_below(function.input_prefix, file.name)
 
 
 def origin_of(function: TakesInputs, file: Path, parameters: str = "") -> dict[str, str]:

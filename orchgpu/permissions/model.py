@@ -9,10 +9,11 @@ from contract.secrets.reference import Scheme
 from corekit.values import Value
 from fdl.model import ROLE_PATH, Function
 from fdl.notified import Notified
-from fdl.plan.desired import buckets_of
+from fdl.plan.desired import buckets_of, further_roles
 from fdl.plan.resources import DeployTarget
 from fdl.plan.roles import BOUNDARY_NAME, boundary_of, role_of, secret_arns
-from fdl.plan.schedules import needs_role, schedule_name, schedule_role
+from fdl.plan.schedules import schedule_name
+from fdl.plan.served import has_url
 from fdl.plan.workflows import queues_of
 
 #: The version of IAM's policy language.
@@ -230,7 +231,7 @@ class Scope(Value):
         `seen`: also by their names alone, as IAM names a role that does not exist.
         """
         made = [role_of(f, self.place) for f in self.functions if f.iam.create]
-        made += [schedule_role(f, self.place) for f in self.functions if needs_role(f)]
+        made += [role for f in self.functions for role in further_roles(f, self.place)]
         names = [(one.path[1:], one.name) for one in made]
         if not self.functions:
             names = [(ROLE_PATH[1:], f"{self.function_prefix}*")]
@@ -286,8 +287,9 @@ class Scope(Value):
         """The policies by which deploy limits those roles."""
         if not self.functions:
             return (self.place.policy_arn(BOUNDARY_NAME),)
-        limited = (f for f in self.functions if f.iam.create or needs_role(f))
-        named = (boundary_of(f, self.place) for f in limited)
+        place = self.place
+        limited = (f for f in self.functions if f.iam.create or further_roles(f, place))
+        named = (boundary_of(f, place) for f in limited)
         return tuple(dict.fromkeys(named))
 
     def by(self, service: str) -> dict[str, Any]:
@@ -296,6 +298,11 @@ class Scope(Value):
     @property
     def lambdas(self) -> tuple[str, ...]:
         return self._arns((f.name for f in self.functions), "function")
+
+    @property
+    def http_functions(self) -> tuple[str, ...]:
+        """Functions behind a URL; without functions those with the prefix."""
+        return self._arns((f.http_name for f in self.functions if has_url(f)), "function")
 
     @property
     def visits(self) -> tuple[str, ...]:
@@ -321,6 +328,7 @@ class Scope(Value):
         where = f"arn:{self.place.partition}:logs:{self.where}"
         prefixed = f"/aws/lambda/{self.function_prefix}*"
         names = [f.log_group for f in self.functions] if self.functions else [prefixed]
+        names += [f"/aws/lambda/{f.http_name}" for f in self.functions if has_url(f)]
         return tuple(f"{where}:log-group:{name}" for name in dict.fromkeys(names))
 
     def _arns(self, names: Iterable[str], kind: str, *, always: bool = False) -> tuple[str, ...]:

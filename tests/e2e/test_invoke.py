@@ -6,11 +6,19 @@ import json
 import shutil
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fdl.parse import parse
+from fdl.plan.facts import Facts
+from fdl.plan.functions import Code
+from fdl.plan.resources import DeployTarget, FunctionResource
+from fdl.plan.served import served_by
+from orchgpu.deploy.package import build
 from tests.e2e.live import COPY, FunctionSpec, Live, live_system
 
 FAILING = "#!/bin/sh\necho out of luck >&2\nexit 3\n"
@@ -50,6 +58,69 @@ def test_curl_posts_bytes_and_gets_the_output(live: Live) -> None:
     assert (job["state"], job["over"]) == ("SUCCEEDED", True), job
     (output,) = job["outputs"]
     assert (output["content"], output["encoding"], output["bytes"]) == ("hello", "utf-8", 5)
+    live.quiet("copy")
+
+
+def test_a_functions_url_stores_an_input_and_reads_its_result(live: Live) -> None:
+    """What deploy makes on AWS, in a real Lambda runtime; Invoke brings the event of its URL."""
+    entry = FunctionSpec(COPY).entry("copy", "copy.sh")
+    text = json.dumps({"functions": {"aws": [{**entry, "http": True}]}})
+    (live.path / "copy.sh").write_text(COPY)
+    (function,) = parse(text).functions.aws
+    data = build(function, live.path).data
+    on_aws = DeployTarget(account="000000000000", region="us-east-1")
+    (made,) = (
+        one
+        for one in served_by(function, on_aws, Code(sha256="0" * 64, size=1), Facts(), 30)
+        if isinstance(one, FunctionResource)
+    )
+    functions = live.client("lambda")
+    functions.create_function(
+        FunctionName=made.name,
+        Role="arn:aws:iam::000000000000:role/orchgpu-function",
+        Runtime=made.runtime,
+        Handler=made.handler,
+        Code={"ZipFile": data},
+        MemorySize=made.memory_mib,
+        Timeout=made.timeout_s,
+        Environment={"Variables": dict(made.variables)},
+    )
+
+    def ask(method: str, path: str, query: str, body: str = "") -> tuple[int, Any]:
+        event = {
+            "version": "2.0",
+            "rawPath": path,
+            "rawQueryString": query,
+            "headers": {"idempotency-key": "once"},
+            "requestContext": {"http": {"method": method}, "authorizer": {"iam": {"userId": "A"}}},
+            "body": body,
+            "isBase64Encoded": False,
+        }
+        answer = functions.invoke(FunctionName=made.name, Payload=json.dumps(event))
+        value = json.loads(answer["Payload"].read())
+        assert "FunctionError" not in answer, value
+        return value["statusCode"], json.loads(value["body"])
+
+    submit = "/v1/functions/copy/jobs"
+    try:
+        status, job = ask("POST", submit, "name=a.txt", "hello")
+        assert (status, job["state"]) == (202, "LIVE"), job
+        path, _, query = job["links"]["job"].partition("?")
+        status, over = ask("GET", path, f"{query}&wait=45")
+        assert (status, over["state"]) == (200, "SUCCEEDED"), over
+        (output,) = over["outputs"]
+        assert (output["content"], output["encoding"], output["bytes"]) == ("hello", "utf-8", 5)
+        status, again = ask("POST", submit, "name=a.txt", "hello")
+        assert (status, again) == (200, over), "the same job"
+        assert ask("POST", submit, "name=a.txt", "other")[0] == 409
+    finally:
+        functions.delete_function(FunctionName=made.name)
+    console = live.ready["console"]["url"]
+    request = urllib.request.Request(
+        f"{console}v1/functions/copy/jobs?name=a.txt&wait=9", b"hello", {"Idempotency-Key": "once"}
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert json.load(answer)["id"] == job["id"], "at the console it is that job, too"
     live.quiet("copy")
 
 

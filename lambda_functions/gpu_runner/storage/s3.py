@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import boto3
 from botocore.config import Config
@@ -16,10 +16,12 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from contract.aws.clients import expect_owner, patience, quoted
 from contract.aws.faults import code_of, status_of
+from contract.record import JsonObject
 from lambda_functions.gpu_runner.errors import StorageError
 
 #: A boto3 S3 client; boto3 carries no types.
 S3 = Any
+T = TypeVar("T")
 
 #: Conditions of a write: parameter of PutObject → header.
 _CONDITIONS = {"IfNoneMatch": "If-None-Match", "IfMatch": "If-Match"}
@@ -32,12 +34,15 @@ _ABSENT_PAUSES_S = (0.3, 0.7, 1.5)
 CHUNK_BYTES = 1 << 20
 
 
-def make_client(account: str = "", owners: Mapping[str, str] = MappingProxyType({})) -> S3:
+def make_client(
+    account: str = "", owners: Mapping[str, str] = MappingProxyType({}), **settings: str
+) -> S3:
     """The client of this environment; made once, at import, so that warm runs reuse its connection.
 
     Timeouts are bounded like the whole run: 4 tries of 5 s + 30 s fit the reserve of a 15-minute
     function. Emulators have no DNS for buckets, so they get path-style addresses. `account` owns
     all buckets but those in `owners`; "" = not known, as with deploys of older versions.
+    `settings`: further ones of botocore.
     """
     emulated = "AWS_ENDPOINT_URL" in os.environ or "AWS_ENDPOINT_URL_S3" in os.environ
     config = Config(
@@ -45,6 +50,7 @@ def make_client(account: str = "", owners: Mapping[str, str] = MappingProxyType(
         tcp_keepalive=True,
         user_agent="orchgpu-runner",  # botocore builds its own one for every call
         s3={"addressing_style": "path" if emulated else "auto"},
+        **settings,
     )
     client = boto3.client("s3", config=config)
     _send_conditions(client)
@@ -90,14 +96,28 @@ def s3_errors(what: str) -> Iterator[None]:
 
 def etag_of(s3: S3, bucket: str, key: str) -> str | None:
     """The ETag of an object, without quotes; None = there is no object. Raises StorageError."""
+    reply = head_of(s3, bucket, key)
+    return None if reply is None else str(reply.get("ETag", "")).strip('"')
+
+
+def head_of(s3: S3, bucket: str, key: str, **pin: str) -> JsonObject | None:
+    """S3's answer about an object; None = there is no object. Raises StorageError."""
+    return _found(lambda: s3.head_object(Bucket=bucket, Key=key, **pin), bucket, key)
+
+
+def small_body(s3: S3, bucket: str, key: str, **pin: str) -> bytes | None:
+    """The whole content of an object; None = there is no object. Raises StorageError."""
+    return _found(lambda: s3.get_object(Bucket=bucket, Key=key, **pin)["Body"].read(), bucket, key)
+
+
+def _found(read: Callable[[], T], bucket: str, key: str) -> T | None:
     try:
-        with s3_errors(f"look for s3://{bucket}/{key}"):
-            reply = s3.head_object(Bucket=bucket, Key=key)
+        with s3_errors(f"read s3://{bucket}/{key}"):
+            return read()
     except StorageError as error:
         if error.status == 404:
             return None
         raise
-    return str(reply.get("ETag", "")).strip('"')
 
 
 def download(

@@ -194,6 +194,10 @@ class AwsServices:
         variables = found.get("Environment", {}).get("Variables", {})
         return FunctionSettings(memory_mib=int(found["MemorySize"]), variables=dict(variables))
 
+    def function_url(self, name: str) -> str:
+        found = self._client("lambda").get_function_url_config(FunctionName=name)
+        return str(found["FunctionUrl"])
+
     def _log_group(self, function: str) -> str:
         if function not in self._groups:
             group = None

@@ -30,7 +30,7 @@ from orchgpu.adapters.own.trying import try_store
 #: The adapters of services that are AWS's alone.
 _OF_AWS = (
     *("retentions", "roles", "interfaces", "reader", "functions", "configs"),
-    *("permissions", "sources"),
+    *("permissions", "sources", "urls"),
 )
 _USE_CRON = (
     "remove `schedule:`, and let the cron of a machine run `orchgpu put FILE FUNCTION` at its times"

@@ -82,6 +82,9 @@ class OwnServices(aws.AwsServices):
             ErrorCode.NOT_FOUND, f"cloud `own` has no function {name!r}, only its record"
         )
 
+    def function_url(self, name: str) -> str:
+        raise AppError(ErrorCode.NOT_FOUND, f"cloud `own` has no URL of {name!r}")
+
     def log_events(self, *_: object, **__: object) -> Iterator[LogEvent]:
         """Nothing: a host keeps the log, and a result has its last lines."""
         return iter(())

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from corekit.errors import invalid
 from corekit.values import replace
-from fdl.plan.roles import DENIED_TO_CODE, INTERFACES, LOGS, MOUNT, TRACES
-from fdl.plan.schedules import needs_role, schedule_role
+from fdl.plan.desired import further_roles
+from fdl.plan.roles import DENIED_TO_CODE, INTERFACES, LOGS, MOUNT, TRACES, role_of
 from orchgpu.permissions.model import RoleKind, Scope, Statement, allow, below, document
 from orchgpu.permissions.roles import deployer, function
 
@@ -36,11 +36,10 @@ def _needs(scope: Scope) -> tuple[Statement, ...]:
         allow("NotPackages", *_WRITES, on=(f"{scope.state}/*",)),
     )
     state = [replace(one, effect="Deny") for one in denied]
-    named = function.ROLE.statements(scope) if scope.functions else _general(scope)
-    roles = (schedule_role(f, scope.place) for f in scope.functions if needs_role(f))
-    puts = [path for role in roles for path in role.policy["Statement"][0]["Resource"]]
-    scheduled = [allow("Schedules", "s3:PutObject", on=tuple(dict.fromkeys(puts)))] if puts else []
-    statements = (*named, *scheduled, _keys(scope), *state)
+    own = [role_of(f, scope.place) for f in scope.functions]
+    own += [role for f in scope.functions for role in further_roles(f, scope.place)]
+    named = function.statements_of(own) if scope.functions else _general(scope)
+    statements = (*named, _keys(scope), *state)
     size = len(json.dumps(document(statements), separators=(",", ":")))
     if size > _CHARACTERS_MAX:
         message = f"a managed policy has at most {_CHARACTERS_MAX} characters, this one {size}"

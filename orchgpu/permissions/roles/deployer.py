@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from contract.secrets.reference import Scheme
 from corekit.values import replace
-from fdl.plan.desired import RETENTION
+from fdl.plan.desired import RETENTION, further_roles
 from fdl.plan.roles import secret_arns
-from fdl.plan.schedules import SERVICE, needs_role
+from fdl.plan.schedules import SERVICE
 from orchgpu.permissions.model import RoleKind, Scope, Statement, allow, below
 
 _BUCKETS = (
@@ -32,6 +32,7 @@ FUNCTIONS = (
     *("GetFunctionEventInvokeConfig", "PutFunctionEventInvokeConfig"),
     *("DeleteFunctionEventInvokeConfig", "GetPolicy", "AddPermission", "RemovePermission"),
 )
+_URLS = tuple(f"lambda:{verb}FunctionUrlConfig" for verb in ("Create", "Get", "Update", "Delete"))
 SCHEDULES = tuple(f"scheduler:{verb}Schedule" for verb in ("Get", "Create", "Update", "Delete"))
 _TOPICS = (
     *("sns:CreateTopic", "GetTopicAttributes", "SetTopicAttributes", "DeleteTopic"),
@@ -61,7 +62,8 @@ def _needs(scope: Scope) -> Iterator[Statement]:
     state = (*below((scope.state,), *STATE_FOLDERS), *below(scope.packages, "packages/"))
     yield allow("State", "s3:GetObject", "PutObject", "DeleteObject", on=state)
     yield allow("Queues", *_QUEUES, on=(*scope.queues(), *scope.workflow_queues))
-    yield allow("Functions", *FUNCTIONS, on=scope.lambdas)
+    yield allow("Functions", *FUNCTIONS, on=(*scope.lambdas, *scope.http_functions))
+    yield allow("Urls", *_URLS, on=scope.http_functions)
     yield allow("PassRole", "iam:PassRole", on=(*scope.made_roles(), *passed), when=services)
     yield allow("Schedules", *SCHEDULES, on=scope.schedules)
     yield allow("Topics", *_TOPICS, on=scope.topics_of_uploads)
@@ -103,7 +105,8 @@ def _uses(scope: Scope) -> Iterator[Statement]:
     mounts = "elasticfilesystem:DescribeMountTargets"
     # the keys of buckets and secrets are in no definition; the call reads no secret
     described = replace(scope, functions=()).keys(of_buckets=True)
-    makes = everything or any(f.iam.create or needs_role(f) for f in scope.functions)
+    made = (f for f in scope.functions if f.iam.create or further_roles(f, scope.place))
+    makes = everything or any(made)
     variables, by = scope.keys(of_buckets=False), scope.by("lambda")
     yield allow("Network", *_NETWORK, on=("*",) if network else ())
     yield allow("Files", mounts, on=("*",) if files else ())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from corekit.errors import invalid
 from corekit.values import replace
+from fdl.plan.resources import Role
 from fdl.plan.roles import role_of
 from orchgpu.permissions.model import RoleKind, Scope, Statement
 
@@ -17,11 +18,12 @@ def _needs(scope: Scope) -> Iterator[Statement]:
     """Raises INVALID without functions: their policies name their buckets."""
     if not scope.functions:
         raise invalid("the policy of a function names its buckets: give its FILE")
-    parts = [
-        _statement(one)
-        for function in scope.functions
-        for one in role_of(function, scope.place).policy["Statement"]
-    ]
+    return statements_of([role_of(function, scope.place) for function in scope.functions])
+
+
+def statements_of(roles: Iterable[Role]) -> Iterator[Statement]:
+    """The statements of roles, each once."""
+    parts = [_statement(one) for role in roles for one in role.policy["Statement"]]
     return _numbered(_joined(parts))
 
 

@@ -25,6 +25,7 @@ def _needs(scope: Scope) -> Iterator[Statement]:
     yield allow("Letters", *_LETTERS, on=(*scope.queues(0, 1), *runs))
     yield allow("Logs", "logs:FilterLogEvents", "GetLogEvents", on=scope.log_groups)
     yield allow("Functions", "lambda:GetFunctionConfiguration", on=scope.lambdas)
+    yield allow("Urls", "lambda:GetFunctionUrlConfig", on=scope.http_functions)
     yield allow("Redrive", "lambda:InvokeFunction", on=scope.without_jobs)
 
 

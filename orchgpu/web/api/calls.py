@@ -10,13 +10,12 @@ from urllib.parse import quote
 
 from aiohttp import web
 
+from contract.http_jobs import NAME_BYTES_MAX, WAIT_S_MAX, type_of
 from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.web.api.callers import visit_of
 from orchgpu.web.api.endpoints import Endpoint
 from orchgpu.web.api.jobs import seconds_of
-from orchgpu.web.api.model import type_of
-from orchgpu.web.api.state import WAIT_S_MAX
-from orchgpu.web.api.submitting import NAME_BYTES_MAX, require_upload, submittable
+from orchgpu.web.api.submitting import require_upload, submittable
 from orchgpu.web.http.security import SANDBOX_POLICY, Visit
 from orchgpu.web.http.uploads import (
     PIECE_BYTES,

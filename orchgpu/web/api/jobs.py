@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 
 from aiohttp import web
 
+from contract.http_jobs import INLINE_BYTES_MAX, WAIT_S_MAX, inlined
 from corekit.aio.event_stream import BEAT, LAST_EVENT_ID, streamed
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value, replace
@@ -17,16 +18,13 @@ from orchgpu.jobs.outputs import read_output
 from orchgpu.jobs.summary import JobSummary
 from orchgpu.web.api.callers import visit_of
 from orchgpu.web.api.model import (
-    INLINE_BYTES_MAX,
     Job,
     JobPage,
     LogLine,
     entry_of,
     files_of,
-    inlined,
     job_of,
 )
-from orchgpu.web.api.state import WAIT_S_MAX
 from orchgpu.web.http.answers import answered, number_of, text_of
 from orchgpu.web.http.live import event_text
 from orchgpu.web.http.security import Visit, check_key
@@ -147,7 +145,8 @@ async def _with_content(visit: Visit, known: Known) -> Job:
         content = await visit.ask_cloud(lambda cloud: read_output(cloud, output, INLINE_BYTES_MAX))
     except AppError:
         return found  # its link has the reason
-    return replace(found, outputs=(inlined(file, content),))
+    text, encoding = inlined(content)
+    return replace(found, outputs=(replace(file, content=text, encoding=encoding),))
 
 
 # ---------------------------------------------------------------------- events

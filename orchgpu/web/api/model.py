@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import mimetypes
-from collections import Counter
 from collections.abc import Sequence
-from pathlib import PurePosixPath
 from typing import Annotated, Any
-from urllib.parse import quote
 
+from contract.http_jobs import PREFIX, output_link, output_names, type_of
 from contract.result import Result
 from corekit.values import Meta, Value, replace
 from orchgpu.core.function import Function
@@ -18,14 +14,10 @@ from orchgpu.jobs.known import Known
 from orchgpu.jobs.outputs import JobOutput, output_of
 from orchgpu.jobs.summary import JobSummary
 from orchgpu.jobs.uploaded import Submitted
-from orchgpu.web.api.state import PREFIX
 from orchgpu.web.stories import explanation_of, summary_of_known
 
 #: The state of an input that is stored and that no orchestrator has received yet.
 QUEUED = "QUEUED"
-#: A larger output is a link only.
-INLINE_BYTES_MAX = 64 * 1024
-_UNKNOWN_TYPE = "application/octet-stream"
 
 
 class InputReference(Value):
@@ -194,18 +186,16 @@ def files_of(known: Known) -> list[tuple[JobFile, JobOutput]]:
     if known.function is None or known.standing is None:
         return []
     found = _declared(known.function, known.standing)
-    last = Counter(PurePosixPath(output.key).name for output, _ in found)
+    names = output_names([(output.bucket, output.key) for output, _ in found])
     files = []
-    for output, size in found:
-        name = PurePosixPath(output.key).name
-        name = name if last[name] == 1 else f"{output.bucket}/{output.key}"
+    for name, (output, size) in zip(names, found, strict=True):
         file = JobFile(
             name=name,
             bytes=size,
             content_type=type_of(output.key),
             sha256=output.sha256,
             url=output.url,
-            link=f"{links_of(known.job).outputs}/{quote(name)}",
+            link=output_link(known.job, name),
         )
         files.append((file, output))
     return files
@@ -218,16 +208,3 @@ def _declared(function: Function, result: Result) -> Sequence[tuple[JobOutput, i
         for output, size in named
         if output.is_declared
     ]
-
-
-def type_of(key: str) -> str:
-    """The media type by the ending of a name; that of a compressed file names no content."""
-    kind, encoding = mimetypes.guess_type(PurePosixPath(key).name, strict=True)
-    return kind if kind is not None and encoding is None else _UNKNOWN_TYPE
-
-
-def inlined(file: JobFile, content: bytes) -> JobFile:
-    try:
-        return replace(file, content=content.decode(), encoding="utf-8")
-    except UnicodeDecodeError:
-        return replace(file, content=base64.b64encode(content).decode(), encoding="base64")

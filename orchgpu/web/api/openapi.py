@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from contract.http_jobs import WAIT_S_MAX
 from gpu_scheduler.protocol.openapi import ERROR, Schema, components_of
 from orchgpu.web.api.cloud_events import STRUCTURED
 from orchgpu.web.api.model import VALUES
-from orchgpu.web.api.state import WAIT_S_MAX
 from orchgpu.web.model.pages import LIMIT, LIMIT_MAX
 
 _STATUS = {

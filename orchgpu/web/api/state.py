@@ -14,15 +14,11 @@ from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.core.admission.rates import Rates
 from orchgpu.jobs.uploaded import Submitted
 
-#: Begins every path of the API.
-PREFIX = "/v1/"
 #: Requests of one key; ten seconds of them may come at once.
 REQUESTS_OF_KEY_PER_S = 50.0
 #: Answers that wait for a job, of one key and of all: each holds a connection.
 WAITING_OF_KEY_MAX = 64
 WAITING_MAX = 512
-#: The longest wait of one request: proxies end quiet ones after a minute.
-WAIT_S_MAX = 50.0
 #: Inputs on their way, of one key and of all: each is a temporary file.
 INPUTS_OF_KEY_MAX = 16
 INPUTS_MAX = 64

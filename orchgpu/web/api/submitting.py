@@ -9,13 +9,19 @@ gives follows the id; another name or other parameters under the same key are an
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path, PurePosixPath
 
 from aiohttp import BodyPartReader, web
 
+from contract.http_jobs import (
+    IDEMPOTENCY_KEY,
+    NAME_BYTES_MAX,
+    input_name,
+    key_fault,
+    request_id,
+)
 from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
@@ -48,11 +54,6 @@ from orchgpu.web.http.uploads import (
 from orchgpu.web.routes.functions import workflow_of
 
 ROUTES = web.RouteTableDef()
-
-IDEMPOTENCY_KEY = "Idempotency-Key"
-_KEY_CHARS_MAX = 255
-#: The id stands before it in the name of a file, which has 255 bytes at most.
-NAME_BYTES_MAX = 200
 
 
 @ROUTES.post("/v1/functions/{function}/jobs")
@@ -115,9 +116,8 @@ class _Given(Value):
 
 def _require_plain_key(request: web.Request) -> None:
     key = request.headers.get(IDEMPOTENCY_KEY, "-")
-    if not 0 < len(key) <= _KEY_CHARS_MAX or not key.isascii() or not key.isprintable():
-        text = f"{IDEMPOTENCY_KEY} must have 1 to {_KEY_CHARS_MAX} printable ASCII characters"
-        raise invalid(text)
+    if fault := key_fault(key):
+        raise invalid(fault)
 
 
 async def _given(request: web.Request, function: str) -> _Given:
@@ -133,7 +133,7 @@ async def _given(request: web.Request, function: str) -> _Given:
         at = await _reference(request)
     id_ = secrets.token_hex(16)
     if key is not None:
-        id_ = hashlib.sha256(f"{function}\0{key}".encode()).hexdigest()[:32]
+        id_ = request_id(function, key)
     return _Given(id=id_, parameters=parameters, is_event=event is not None, content=content, at=at)
 
 
@@ -232,9 +232,9 @@ async def _received(request: web.Request, function: Function, given: _Given) -> 
 
 def _upload(function: Function, id_: str, name: str | None) -> Upload:
     """An empty upload; without a name it has one that the function takes."""
-    name = name or f"input{function.input_suffixes[0] if function.input_suffixes else ''}"
-    check_name(name, NAME_BYTES_MAX)
-    return Upload(f"{id_}-{name}")
+    if name:
+        check_name(name, NAME_BYTES_MAX)
+    return Upload(input_name(id_, name, function.input_suffixes))
 
 
 async def _of_form(request: web.Request, function: Function, id_: str, named: str | None) -> Upload:

@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from contract.http_jobs import PREFIX
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.net.browsers import foreign_part
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.rights import KeyRights
-from orchgpu.web.api.state import PREFIX
 from orchgpu.web.console import CONSOLE, Console
 from orchgpu.web.http.answers import api_refused
 from orchgpu.web.http.answers import refused as page_refused

@@ -14,6 +14,7 @@ from importlib.resources.abc import Traversable
 
 from aiohttp import web
 
+from contract.http_jobs import PREFIX
 from corekit.aio.http_server import listening
 from corekit.decode import encode_json
 from corekit.values import Value
@@ -23,7 +24,6 @@ from orchgpu.web.api import jobs as api_jobs
 from orchgpu.web.api import outputs as api_outputs
 from orchgpu.web.api import submitting
 from orchgpu.web.api.openapi import openapi
-from orchgpu.web.api.state import PREFIX
 from orchgpu.web.console import CONSOLE, Console
 from orchgpu.web.http import security
 from orchgpu.web.routes import (

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from aiohttp import web
 
+from contract.http_jobs import name_fault
 from corekit.errors import AppError, ErrorCode, invalid
 
 #: The largest file of a request; `orchgpu put` has the store's own limit.
@@ -62,9 +63,8 @@ async def timely(pieces: AsyncIterable[T]) -> AsyncIterator[T]:
 
 def check_name(name: str, bytes_max: int) -> None:
     """Raise INVALID for a name that is not one of a file, or too long."""
-    is_path = name in ("", ".", "..") or "/" in name or "\\" in name
-    if is_path or not name.isprintable() or len(name.encode()) > bytes_max:
-        raise invalid(f"{name!r:.80} is not the name of a file of at most {bytes_max} bytes")
+    if fault := name_fault(name, bytes_max):
+        raise invalid(fault)
 
 
 def check_size(size: int | None) -> None:

@@ -25,7 +25,7 @@ BLOCKS = (
 )
 #: Names of keys that change nothing anywhere in a file, or are refused.
 _NAMES = """
-advisory alpine api_gateway asynchronous batch delete_image ecr_image event invocation_type
+advisory alpine asynchronous batch delete_image ecr_image event invocation_type
 layer_name license_info log_type max_payload_size max_receive_count max_s3_payload_size
 provider scar storage_providers version visibility_timeout
 """

@@ -32,7 +32,12 @@ VALUES = (
     *("", "two words", "{a: b}", "{KEY: value}", "' 4 GiB '", "' 25 % '", "[cuda, cpu]"),
     *("[{path: a-bucket}]", "{path: a-bucket}", "{Variables: {A: 1}}", "{Variables: }"),
     *("{name: q}", "{bucket: a-bucket}", "{x-mine: 1}"),
-    *("https://hooks.example/x", "arn:aws:sns:us-east-1:123456789012:ends", "'ssm:/key'"),
+    *(
+        "https://hooks.example/x",
+        "https://lab.example",
+        "arn:aws:sns:us-east-1:123456789012:ends",
+        "'ssm:/key'",
+    ),
     *("'0 3 * * *'", "UTC", "cloudevents"),
 )
 #: A value of each key that its block cannot be without.

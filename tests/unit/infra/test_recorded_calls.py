@@ -43,6 +43,7 @@ functions:
     iam: {create: true}
     cloudwatch: {log_retention_policy_in_days: 7}
     gpu: {}
+    http: {origins: [https://lab.example]}
     job: {input: {path: blast-queries/in}}
 """
 MORE = "reserved_concurrency: 5\n      tags: {team: physics, project: x}"

@@ -26,7 +26,7 @@ from orchgpu.adapters.aws.api import AwsClient
 from orchgpu.adapters.aws.deploy.cloud import AwsCloud
 from orchgpu.adapters.aws.deploy.roles import IamRoles
 from orchgpu.adapters.aws.endpoints import resolve
-from orchgpu.deploy.deployment import execute, prepare, prepare_removal
+from orchgpu.deploy.deployment import execute, prepare, prepare_removal, prepare_rollback
 
 AWS = DeployTarget(account="123456789012", region="eu-west-1")
 LIMIT = "arn:aws:iam::123456789012:policy/limit"
@@ -163,6 +163,54 @@ def test_a_whole_deploy_on_aws_makes_its_role_and_removes_it(aws: None, tmp_path
     execute(prepare_removal(["grep"], cloud), cloud, tell)
     assert (Action.DELETE, "role") in steps
     assert prepare_removal(["grep"], cloud).plan.empty
+    cloud.close()
+
+
+def test_a_url_is_made_changed_and_removed_with_its_function(aws: None, tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+    file = tmp_path / "f.yaml"
+    cloud = AwsCloud(lambda service: resolve(service))
+    cloud.client("iam").create_policy(PolicyName="orchgpu-functions", PolicyDocument=ANYTHING)
+    functions = cloud.client("lambda")
+
+    def deployed(http: str) -> list[str]:
+        file.write_text(f"{PLAIN}    {http}\n")
+        prepared = prepare(file, cloud, Budget())
+        execute(prepared, cloud, lambda *_: None)
+        assert prepare(file, cloud, Budget()).plan.empty
+        return [step.sentence() for step in prepared.plan.steps]
+
+    def url() -> Any:
+        return functions.get_function_url_config(FunctionName="grep-http")
+
+    made = deployed("api_gateway: {name: x}")
+    assert [one for one in made if "grep-http" in one] == [
+        "+ role grep-http-eu-west-1",
+        "+ function grep-http",
+        "+ function-url grep-http",
+    ]
+    assert (url()["AuthType"], url().get("Cors", {}).get("AllowOrigins") or []) == ("AWS_IAM", [])
+    assert deployed("http: {origins: [https://lab.example]}")[0].startswith("~ function-url")
+    assert url()["Cors"]["AllowOrigins"] == ["https://lab.example"]
+    functions.update_function_url_config(FunctionName="grep-http", AuthType="NONE")
+    assert any("auth NONE → AWS_IAM" in one for one in deployed("http: true"))
+    assert (url()["AuthType"], url().get("Cors", {}).get("AllowOrigins") or []) == ("AWS_IAM", [])
+    settings = functions.get_function_configuration(FunctionName="grep-http")
+    assert (
+        settings["CodeSha256"]
+        == functions.get_function_configuration(FunctionName="grep")["CodeSha256"]
+    ), "one package, so that a revision has all its code"
+    gone = deployed("http: false")
+    assert [one for one in gone if one.startswith("-")] == [
+        "- function-url grep-http",
+        "- function grep-http",
+        "- role grep-http-eu-west-1",
+    ]
+    execute(prepare_rollback("grep", None, cloud), cloud, lambda *_: None)
+    assert url()["AuthType"] == "AWS_IAM"
+    execute(prepare_removal(["grep"], cloud), cloud, lambda *_: None)
+    assert prepare_removal(["grep"], cloud).plan.empty
+    assert functions.list_functions()["Functions"] == []
     cloud.close()
 
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contract.http_jobs import type_of
 from corekit.errors import AppError, ErrorCode
 from orchgpu.jobs.joblog import Line
 from orchgpu.jobs.summary import JobSummary, summary_of
 from orchgpu.web.api.jobs import Position
-from orchgpu.web.api.model import type_of
 from orchgpu.web.api.state import AtOnce
 from orchgpu.web.model.jobs import JobQuery, Jobs
 from tests.unit.web.console_things import record

@@ -21,6 +21,7 @@ from orchgpu.adapters.aws.deploy.calls import EventSources, Schedules
 from orchgpu.adapters.aws.deploy.events import EventRules, Topics
 from orchgpu.adapters.aws.deploy.facts import FactsReader, data_buckets
 from orchgpu.adapters.aws.deploy.functions import (
+    FunctionUrls,
     InvokeConfigs,
     LambdaFunctions,
     LogRetentions,
@@ -77,6 +78,7 @@ class Parts(Value):
     functions: LambdaFunctions
     configs: InvokeConfigs
     permissions: Permissions
+    urls: FunctionUrls
     sources: EventSources
     schedules: Schedules
     topics: Topics
@@ -180,6 +182,7 @@ class AwsCloud:
             functions=LambdaFunctions(lambda_, lambda: self.client("iam"), place),
             configs=InvokeConfigs(lambda_),
             permissions=Permissions(lambda_),
+            urls=FunctionUrls(lambda_),
             sources=EventSources(lambda_, place),
             schedules=Schedules(lambda: self.client("scheduler"), place),
             topics=Topics(lambda: self.client("sns"), place),
@@ -207,6 +210,8 @@ class AwsCloud:
                 parts.configs.put(resource)
             case kinds.Permission():
                 parts.permissions.put(resource)
+            case kinds.FunctionUrl():
+                parts.urls.put(resource)
             case kinds.Notification():
                 parts.notifications.put(resource)
             case kinds.Expiry():
@@ -261,6 +266,8 @@ class AwsCloud:
                 parts.configs.delete(resource.name)
             case kinds.Permission():
                 parts.permissions.delete(resource)
+            case kinds.FunctionUrl():
+                parts.urls.delete(resource.name)
             case kinds.Notification():
                 parts.notifications.delete(resource, *step.deleted_with)
             case kinds.Role():
@@ -360,6 +367,8 @@ class _Reading:
                 return parts.functions.observe(name)
             case kinds.InvokeConfig.kind:
                 return parts.configs.observe(name)
+            case kinds.FunctionUrl.kind:
+                return parts.urls.observe(name)
             case kinds.Permission.kind:
                 return parts.permissions.observe(*name.split("/", 1))
             case kinds.Notification.kind:

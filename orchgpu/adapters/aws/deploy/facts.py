@@ -12,12 +12,11 @@ from contract.secrets.reference import SecretReference
 from contract.secrets.stores import description_of, key_of
 from corekit.errors import AppError, ErrorCode
 from fdl.model import Function
-from fdl.plan.desired import buckets_of
+from fdl.plan.desired import buckets_of, further_roles
 from fdl.plan.facts import DataFacts, Facts
 from fdl.plan.functions import is_image, owners_of
 from fdl.plan.resources import DeployTarget
 from fdl.plan.roles import boundary_of
-from fdl.plan.schedules import needs_role
 from gpu_scheduler.data_manifest import digest_of, manifest_of, s3_files, s3_version
 from gpu_scheduler.data_sets import S3_PATTERN
 from orchgpu.adapters.aws.api import Client, answer_or_none
@@ -58,7 +57,8 @@ class FactsReader:
         if self._place.local:
             return Facts(data=data)
         made = [one for one in functions if one.iam.create]
-        limited = [one for one in functions if one.iam.create or needs_role(one)]
+        place = self._place
+        limited = [one for one in functions if one.iam.create or further_roles(one, place)]
         images = [one.function.container.image or "" for one in functions if is_image(one)]
         named = Facts(boundary=os.environ.get(BOUNDARY_VARIABLE, ""))
         for arn in dict.fromkeys(boundary_of(one, self._place, named) for one in limited):

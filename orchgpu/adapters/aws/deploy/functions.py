@@ -11,6 +11,7 @@ from corekit.values import replace
 from fdl.plan.resources import (
     DeployTarget,
     FunctionResource,
+    FunctionUrl,
     InvokeConfig,
     LogRetention,
     Permission,
@@ -26,6 +27,14 @@ _SETTLE_S_MAX = 300.0
 _SETTLE_POLL_S = 0.5
 #: The event by which S3 tests a target: every runner ignores it.
 _TEST_EVENT = b'{"Service": "Amazon S3", "Event": "s3:TestEvent"}'
+#: What pages of named origins may send: a signed request.
+_CORS: Shape = {
+    "AllowMethods": ["GET", "POST"],
+    "AllowHeaders": [
+        *("authorization", "content-type", "idempotency-key"),
+        *("x-amz-content-sha256", "x-amz-date", "x-amz-security-token"),
+    ],
+}
 _ERROR_BYTES_MAX = 500  #: of a failed call's answer
 
 
@@ -184,6 +193,31 @@ class InvokeConfigs:
 
     def delete(self, name: str) -> None:
         answer_or_none(self._lambda.delete_function_event_invoke_config, FunctionName=name)
+
+
+class FunctionUrls:
+    """URLs of functions."""
+
+    def __init__(self, lambda_: Client) -> None:
+        self._lambda = lambda_
+
+    def observe(self, function: str) -> FunctionUrl | None:
+        answer = answer_or_none(self._lambda.get_function_url_config, FunctionName=function)
+        if answer is None:
+            return None
+        origins = answer.get("Cors", {}).get("AllowOrigins", ())
+        return FunctionUrl(function=function, origins=tuple(origins), auth=str(answer["AuthType"]))
+
+    def put(self, url: FunctionUrl) -> None:
+        found = self.observe(url.function)
+        client = self._lambda
+        write = client.update_function_url_config if found else client.create_function_url_config
+        # without origins it takes an earlier one away
+        cors: Shape = {"AllowOrigins": list(url.origins), **(_CORS if url.origins else {})}
+        write(FunctionName=url.function, AuthType=url.auth, Cors=cors)
+
+    def delete(self, function: str) -> None:
+        answer_or_none(self._lambda.delete_function_url_config, FunctionName=function)
 
 
 class Permissions:

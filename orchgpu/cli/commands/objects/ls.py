@@ -33,7 +33,7 @@ FUNCTIONS = (
 def command(place: str | None, as_json: bool) -> None:
     """Objects below PLACE: s3://bucket/prefix, or a function, whose outputs are listed.
 
-    Without PLACE, the deployed functions with their inputs and outputs.
+    Without PLACE, the deployed functions with their inputs, outputs and URLs.
 
     \b
     Example:  orchgpu ls text-recognition
@@ -67,6 +67,7 @@ def _list_functions(cloud: JobCloud, *, as_json: bool) -> None:
             f.name,
             At(bucket=f.input_bucket, prefix=f.input_prefix).url,
             [At(bucket=one.bucket, prefix=one.prefix).url for one in f.outputs],
+            cloud.url_of(f.name),
         )
         for f in cloud.functions()
     ]
@@ -75,13 +76,20 @@ def _list_functions(cloud: JobCloud, *, as_json: bool) -> None:
             f.name,
             " ".join(f.places),
             [At(bucket=bucket, prefix=key).url for bucket, key in cloud.direct_outputs(f)],
+            "",
         )
         for f in cloud.direct_functions()
     ]
     found.sort()
     if as_json:
-        functions = [{"function": f, "input": i, "outputs": outputs} for f, i, outputs in found]
+        functions = [
+            {"function": f, "input": i, "outputs": outputs, **({"url": url} if url else {})}
+            for f, i, outputs, url in found
+        ]
         echo_json({"functions": functions})
         return
-    rows = [(name, source, " ".join(outputs)) for name, source, outputs in found]
-    echo_table(FUNCTIONS, rows, empty="no function is deployed here")
+    rows = [(name, source, " ".join(outputs), url) for name, source, outputs, url in found]
+    if any(url for *_, url in rows):
+        echo_table((*FUNCTIONS, Column(name="URL")), rows)
+        return
+    echo_table(FUNCTIONS, [row[:-1] for row in rows], empty="no function is deployed here")
