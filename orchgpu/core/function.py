@@ -39,6 +39,7 @@ class HostRun(Value):
     command: tuple[str, ...] = ()
     warm: bool = False  #: its process may stay for the next job
     call_s: float = 0.0  #: it is an endpoint, whose calls take this long at most; 0 = it is none
+    calls_max: int = 1  #: side by side; 1 also in a record of an older version
 
 
 class Function(Value):

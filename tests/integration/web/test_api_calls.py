@@ -59,7 +59,7 @@ async def answering(
         line, run = Line(ours, Channel(ours, calls.CALLS), threads), Channel(theirs, calls.CALLS)
         calls.send(run, Message(kind="ready"))
         await line.begin()
-        monkeypatch.setattr(endpoint, "_line", line)
+        monkeypatch.setattr(endpoint, "_free", [line])
         yield endpoint, run
         line.close()
 

@@ -72,7 +72,9 @@ def serving(
         item = Item(step=Step(name=""), file=workspace.input, key="", event={}, workspace=workspace)
         one = Endpoint(theirs.fileno(), Terms(idle_s=idle_s, call_s=call_s), limits, signals)
 
-        def run(item: Item, task: Task, end_s: float, part: Callable[[bytes], None]) -> Outcome:
+        def run(
+            item: Item, task: Task, end_s: float, part: Callable[[bytes], None], _: Kept
+        ) -> Outcome:
             served.tasks.append(task)
             return ran(item, task, end_s, part)
 

@@ -7,7 +7,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,7 +52,7 @@ ROOT = Path(resident.__file__).parents[3]
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
     made = Kept()
-    for module in (resident, sys.modules[run.__module__], on_host):
+    for module in (resident, on_host):
         monkeypatch.setattr(module, "KEPT", made)
     yield made
     if (left := made.idle) is not None:
@@ -80,7 +79,7 @@ def called(folder: Path, name: str, *, lasts_s: float = 60.0, **more: Any) -> Ou
         folder=own,
         deadline_s=time.monotonic() + lasts_s,
         grace_s=0.1,
-        stays=True,
+        kept=resident.KEPT,
         **more,
     )
 
