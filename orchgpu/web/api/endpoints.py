@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -129,7 +129,7 @@ class Endpoint:
             if host is None or self._busy >= host.calls_max or now_s < self._more_at_s:
                 return None
             self._more_at_s = now_s + FAILED_S
-            opens = self._more(console)
+            opens: Coroutine[object, object, AppError | bool] = self._more(console)
         else:
             if self._failed is not None and now_s < self._failed[1]:
                 raise self._failed[0]
