@@ -160,6 +160,7 @@ class Runs:
         self._lock = threading.Lock()
         self._guard: Guard | None = None
         self._count = 0
+        self._beside = False  #: the newest run began beside another one
         self._groups: set[int] = set()
         self._spared: frozenset[int] = frozenset()
 
@@ -172,6 +173,7 @@ class Runs:
                 self._groups &= self._spared  # the others have ended
                 self._watch()
                 adopt_orphans(True)
+            self._beside = self._count > 0
             self._count += 1
 
     def start(self, command: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
@@ -200,6 +202,8 @@ class Runs:
                 self._watch()
             self._count -= 1
             if not self._count:
+                if self._beside:  # two that end at once have spared each other's
+                    sweep_children(self._spared | self._groups)
                 adopt_orphans(False)
 
     def _watch(self) -> None:

@@ -241,7 +241,7 @@ async def test_calls_that_wait_get_further_connections_up_to_their_number(
         answering(site, "beside", monkeypatch) as (beside, second),
         program(site, "lab") as lab,
     ):
-        (line,) = vars(beside)["_free"]
+        line: Line = vars(beside)["_free"][0]
         refused = [True]
 
         async def reached(*_: object) -> Line | None:
