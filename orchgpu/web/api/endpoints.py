@@ -120,7 +120,7 @@ class Endpoint:
                     raise error
 
     def _opened(self, console: Console) -> asyncio.Task[AppError | bool | None] | None:
-        """What makes a connection; None: there are enough. Raises why there are none."""
+        """The task that makes a connection; None: there are enough. Raises why there are none."""
         if self._opening is not None and not self._opening.done():
             return self._opening
         now_s = console.clock.monotonic_s()
