@@ -10,6 +10,8 @@ from gpu_scheduler.names import HOST_CONTAINERS, HOST_IMAGES_NETWORK, HOST_RUNNE
 #: Limits of a run on the host of its device. A job keeps its message for SQS's 12 h: an hour of
 #: waiting, the run, its start and its end (`Budget.job_receipt_s_max` is checked against it).
 HOST_MEMORY_MIB_MAX, HOST_TIMEOUT_S_MAX = 2**20, 39_000
+#: Of an endpoint, side by side: as many lanes as a batch process takes of one lease.
+ENDPOINT_CALLS_MAX = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,7 @@ class Endpoint:
     enabled: bool = True
     idle_s: float = 60.0  #: it ends after this long without a call
     call_s: float = 60.0  #: the longest that one call may take
+    calls_max: int | None = None  #: side by side; None: by the batch (`plan.functions`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fdl.beside_device import HOST_TIMEOUT_S_MAX, Batch, Endpoint, Host
+from fdl.beside_device import (
+    ENDPOINT_CALLS_MAX,
+    HOST_TIMEOUT_S_MAX,
+    Batch,
+    Endpoint,
+    Host,
+)
 from fdl.model import LAMBDA_MEMORY_MIB_MAX, LAMBDA_TIMEOUT_S_MAX, Function
-from fdl.schema.scalars import Choice, Duration, Flag, Text
+from fdl.schema.scalars import Choice, Duration, Flag, Integer, Text
 from fdl.schema.schema import Block, Key, ListOf, Reading, Schema
 from fdl.text.nodes import Mapping, Node
 from gpu_scheduler.floors import floor_problem, loads_problem
@@ -91,6 +97,13 @@ ENDPOINT = Block(
         "call_s": Key(
             reader=Duration(low_s=0.1, high_s=900.0),
             about="A call that takes longer is ended, with its process.",
+        ),
+        "calls_max": Key(
+            reader=Integer(low=1, high=ENDPOINT_CALLS_MAX),
+            about="Calls side by side, each in a process of its own, which loads and needs its part"
+            " of `memory`; the device may compute their operations in one run.",
+            default="1; with `gpu: {batch: …}` its `size_max`, at most 8 and one per 128 MiB of"
+            " `memory`",
         ),
     },
 )

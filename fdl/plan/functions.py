@@ -45,6 +45,21 @@ def owners_of(function: Function) -> dict[str, str]:
     return {s.path.bucket: s.owner for s in storages if s.owner is not None}
 
 
+def calls_max_of(function: Function) -> int:
+    """Calls that an endpoint answers side by side; 0 = the function is none.
+
+    Not declared: where the device joins them in batches, as many as one has, up to 8, and one for
+    each 128 MiB of the function's memory.
+    """
+    if (calls := function.endpoint) is None or not calls.enabled:
+        return 0
+    if calls.calls_max is not None:
+        return calls.calls_max
+    if (batch := function.gpu.request.batch if function.gpu else None) is None:
+        return 1
+    return max(1, min(batch.size_max, 8, function.function.memory_mib // 128))
+
+
 def variables_of(function: Function, account: str = ANY_ACCOUNT) -> dict[str, str]:
     """The Lambda process's environment: the declared one and what the runner needs."""
     declared = function.function
@@ -58,6 +73,8 @@ def variables_of(function: Function, account: str = ANY_ACCOUNT) -> dict[str, st
     if (calls := function.endpoint) and calls.enabled:
         variables["ORCHGPU_ENDPOINT_IDLE_S"] = str(calls.idle_s)
         variables["ORCHGPU_ENDPOINT_CALL_S"] = str(calls.call_s)
+        if (calls_max := calls_max_of(function)) > 1:
+            variables["ORCHGPU_ENDPOINT_CALLS_MAX"] = str(calls_max)
     variables["ORCHGPU_LOG_LEVEL"] = declared.log_level
     variables["ORCHGPU_ACCOUNT"] = account
     if owners := owners_of(function):
@@ -178,6 +195,7 @@ def host_of(function: Function, place: DeployTarget, code: Code, facts: Facts) -
         **({"warm": True} if function.host.warm else {}),
         **({"batch": encode(batch)} if (batch := function.host.batch) is not None else {}),
         **({"call_s": calls.call_s} if (calls := function.endpoint) and calls.enabled else {}),
+        **({"calls_max": most} if (most := calls_max_of(function)) > 1 else {}),
     }
     return {"execution": function.execution, "host": run}
 

@@ -406,13 +406,14 @@ def _run_steps(
         if ENDPOINT in (job.metadata or {}):
             return endpoint.opened(attempt.settings.endpoint, limits, signals).serve(
                 first,
-                lambda item, task, end_s, on_part: steps.run_step(
+                lambda item, task, end_s, on_part, kept: steps.run_step(
                     item,
                     replace(limits, script_s=end_s),
                     attempt.given,
                     secrets,
                     *layers,
                     signals=signals,
+                    kept=kept,
                     task=task,
                     on_part=on_part,
                 ),

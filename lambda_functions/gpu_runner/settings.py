@@ -91,7 +91,8 @@ def read_settings(environ: Mapping[str, str], container: int = -1) -> Settings:
 
 def _endpoint(environ: Mapping[str, str]) -> Terms | None:
     idle_s, call_s = (_seconds(environ, f"ORCHGPU_ENDPOINT_{n}_S") for n in ("IDLE", "CALL"))
-    return Terms(idle_s=idle_s, call_s=call_s) if idle_s else None
+    calls_max = max(1, int(_seconds(environ, "ORCHGPU_ENDPOINT_CALLS_MAX")))
+    return Terms(idle_s=idle_s, call_s=call_s, calls_max=calls_max) if idle_s else None
 
 
 def _group(root: Path, name: str | None) -> tuple[Step, ...]:

@@ -31,7 +31,7 @@ from remote_gpu.wire.connection import Access
 from remote_gpu.wire.errors import Refused, WireError
 from remote_gpu.wire.proof import ConnectionRole
 
-#: Steps of calls at once: one for each endpoint that answers, or is connected to. More than calls
+#: Steps of calls at once: one for each connection that answers, or is made. More than calls
 #: that may wait, so that none waits for another endpoint's; threads start as they are needed.
 THREADS_MAX = 1024
 _CODES = {calls.TIMEOUT: ErrorCode.TIMEOUT, calls.UNAVAILABLE: ErrorCode.UNAVAILABLE}

@@ -48,6 +48,7 @@ class HostRun(Value):
     warm: bool = False  #: its process may stay for the next job
     call_s: float = 0.0  #: it is an endpoint, whose calls take this long at most; 0 = it is none
     batch: BatchPlace | None = None  #: in place of a host
+    calls_max: int = 1  #: side by side; 1 also in a record of an older version
 
 
 class Function(Value):

@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
@@ -29,7 +30,7 @@ from contract.result import LOG_TAIL_BYTES_MAX
 from contract.states import Reason
 from lambda_functions.gpu_runner.errors import AttemptFailed
 from lambda_functions.gpu_runner.script import confined, reaper
-from lambda_functions.gpu_runner.script.resident import KEPT, STAYS, Resident, Task
+from lambda_functions.gpu_runner.script.resident import STAYS, Kept, Resident, Task
 from lambda_functions.gpu_runner.secrets.masking import MaskedStream, Masker
 from remote_gpu.forwarder.pidfd import pidfd_open
 
@@ -43,6 +44,8 @@ ECHO_BYTES_MAX = 4 * 2**20
 _READ_BYTES = 1 << 16
 #: After the end the pipe holds at most its capacity, 1 MiB for unprivileged processes.
 _DRAIN_READS_MAX = 64
+#: Runs side by side read the notice one after another.
+_PREEMPTED = threading.Lock()
 
 
 class Ending(StrEnum):
@@ -94,14 +97,23 @@ class Outcome:
 class LogTail:
     """The end of stdout and stderr together, in the order of arrival."""
 
-    def __init__(self, echo_bytes_max: int = ECHO_BYTES_MAX, masker: Masker | None = None) -> None:
-        """`masker`: of the values that neither the log nor the tail may show."""
+    def __init__(
+        self,
+        echo_bytes_max: int = ECHO_BYTES_MAX,
+        masker: Masker | None = None,
+        *,
+        by_lines: bool = False,
+    ) -> None:
+        """`masker`: of the values that neither the log nor the tail may show; `by_lines`: whole
+        lines are echoed, since runs side by side share the log."""
         self._echo_bytes_max = echo_bytes_max
         self._masked = MaskedStream(masker or Masker())
         self._tail = bytearray()
         self._seen_bytes = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._line_open = False  #: the last echo did not end its line
+        self._by_lines = by_lines
+        self._begun = ""  #: a line that has not ended
 
     def feed(self, chunk: bytes) -> None:
         """Echo `chunk` within the limit, and keep the newest LOG_TAIL_BYTES_MAX bytes of all."""
@@ -128,12 +140,16 @@ class LogTail:
     def finish(self) -> None:
         """End the last line: the next record of the function's log begins a new one."""
         self._take(self._masked.finish())
+        self._by_lines = False
         self._echo(self._decoder.decode(b"", final=True))
         if self._line_open:
             self._echo("\n")
         sys.stdout.flush()
 
     def _echo(self, text: str) -> None:
+        text = self._begun + text
+        whole = text.rfind("\n") + 1 if self._by_lines else len(text)
+        text, self._begun = text[:whole], text[whole:]
         if text:
             sys.stdout.write(text)
             self._line_open = not text.endswith("\n")
@@ -148,7 +164,7 @@ def run(
     grace_s: float,
     signals: Signals | None = None,
     masker: Masker | None = None,
-    stays: bool = False,
+    kept: Kept | None = None,
     task: Task = "job",
     on_part: Callable[[bytes], None] | None = None,
 ) -> Outcome:
@@ -156,48 +172,44 @@ def run(
 
     SIGTERM at `deadline_s` (monotonic clock), SIGKILL `grace_s` later; SIGTERM also when the lease
     is preempted, and SIGKILL when the session is lost (`signals`). `masker`: of the values that no
-    log may show. `stays`: its process stays for the next call of this command when it has answered
+    log may show. `kept`: holds its process for the next call of this command when it has answered
     this one; `task`: of such a process; `on_part` gets what a call yields. Raises
     AttemptFailed(SCRIPT_ERROR) when it cannot be started.
     """
-    guard = reaper.guard()
-    spared = reaper.children()
-    tail = LogTail(masker=masker)
-    reaper.adopt_orphans(True)
-    kept = False
+    tail = LogTail(masker=masker, by_lines=task == "call")
+    stays, ended = False, None
+    reaper.RUNS.begin()
     try:
         started_s = time.time()
-        begun = _begin(command, variables, folder, stays=stays, task=task, on_part=on_part)
+        begun = _begin(command, variables, folder, kept=kept, task=task, on_part=on_part)
         process = begun.process
         try:
-            guard.watch(process.pid)
             watch = _Watch(process.pid, deadline_s, grace_s)
             ending = watch.wait(begun.output, tail, signals, begun.resident)
             ended_s = time.time()
-            if kept := watch.answered:
-                reaper.sweep_children(spared | {process.pid})
+            if stays := watch.answered:
+                reaper.RUNS.sweep(process.pid)
             else:
-                _end(process, spared)
+                _end(process)
             reads = 0
             while reads < _DRAIN_READS_MAX and _read(begun.output, tail):
                 reads += 1
         finally:
-            if not kept:
-                begun.close(spared)
+            if not stays:
+                ended = process.pid
+                begun.close()
     finally:
-        if not kept:
-            guard.watch(0)
-        reaper.adopt_orphans(False)
+        reaper.RUNS.end(ended)
         tail.finish()
-    if kept and begun.resident is not None:
-        KEPT.put(begun.resident)
+    if stays and kept is not None and begun.resident is not None:
+        kept.put(begun.resident)
     return Outcome(
         ending=ending,
-        status=int(begun.failed) if kept else process.returncode,
+        status=int(begun.failed) if stays else process.returncode,
         started_s=started_s,
         ended_s=ended_s,
         log_tail=tail.text(),
-        answered=kept,
+        answered=stays,
     )
 
 
@@ -214,10 +226,10 @@ class _Begun:
         """Whether the call of a process that stays has raised."""
         return self.resident is not None and self.resident.failed
 
-    def close(self, spared: frozenset[int]) -> None:
+    def close(self) -> None:
         """Release it; after an exception of the runner, end it first."""
         if self.process.returncode is None:
-            _end(self.process, spared)
+            _end(self.process)
         if self.resident is not None:
             self.resident.calls.close()
         os.close(self.output)
@@ -228,14 +240,14 @@ def _begin(
     variables: Mapping[str, str],
     folder: Path,
     *,
-    stays: bool,
+    kept: Kept | None,
     task: Task,
     on_part: Callable[[bytes], None] | None,
 ) -> _Begun:
-    if not stays:
+    if kept is None:
         process, output = _start(command, variables, folder, subprocess.DEVNULL)
         return _Begun(process=process, output=output)
-    resident = KEPT.take(command) or _started_to_stay(command, variables, folder)
+    resident = kept.take(command) or _started_to_stay(command, variables, folder)
     resident.on_part = on_part
     with contextlib.suppress(OSError):  # it has ended, which its watch finds
         resident.send(variables, folder, task)
@@ -262,15 +274,17 @@ def _start(
     os.set_blocking(output, False)
     try:
         with confined.prepared(command, variables) as start:
-            process = subprocess.Popen(
-                start.command,
-                stdin=stdin,
-                stdout=inner,
-                stderr=inner,
-                cwd=folder,
-                env=start.environment,
-                pass_fds=start.descriptors,
-                start_new_session=True,
+            process = reaper.RUNS.start(
+                lambda: subprocess.Popen(
+                    start.command,
+                    stdin=stdin,
+                    stdout=inner,
+                    stderr=inner,
+                    cwd=folder,
+                    env=start.environment,
+                    pass_fds=start.descriptors,
+                    start_new_session=True,
+                )
             )
     except (OSError, ValueError) as error:
         os.close(output)
@@ -325,7 +339,7 @@ class _Watch:
                     self._end(Ending.LOST, signal.SIGKILL)
                 elif signals is not None and signals.preempt_fd in ready:
                     poller.unregister(signals.preempt_fd)
-                    self._preempted(os.eventfd_read(signals.preempt_fd) / 1000)
+                    self._preempted(_grace_s(signals.preempt_fd))
                 elif time.monotonic() >= self._next_s:
                     if self._killed:  # blocked in the kernel; the caller's wait() raises
                         return self.ending
@@ -350,6 +364,14 @@ class _Watch:
         _kill_group(self._pid, number)
 
 
+def _grace_s(preempt_fd: int) -> float:
+    """The grace time of a preempted lease, which stays for other runs of the session."""
+    with _PREEMPTED:
+        grace_ms = os.eventfd_read(preempt_fd)
+        os.eventfd_write(preempt_fd, grace_ms)
+    return grace_ms / 1000
+
+
 def _read(output: int, tail: LogTail) -> bool | None:
     """Read once; False at the end of the output, None where there is nothing to read yet."""
     try:
@@ -361,11 +383,11 @@ def _read(output: int, tail: LogTail) -> bool | None:
     return bool(chunk)
 
 
-def _end(process: subprocess.Popen[bytes], spared: frozenset[int]) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """Kill the group, its leader and former members. Raises TimeoutExpired if that fails."""
     _kill_group(process.pid)
     process.wait(_KILL_WAIT_S)
-    reaper.sweep_children(spared)
+    reaper.RUNS.sweep(process.pid)
 
 
 def _kill_group(group: int, number: int = signal.SIGKILL) -> None:

@@ -17,18 +17,20 @@ import ctypes
 import os
 import signal
 import subprocess
+import threading
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
 #: Orphans of orphans are adopted one generation at a time; a fork bomb must not block the runner.
 _ROUNDS_MAX = 100
-#: Reads process group ids, 0 for none; the end of input kills the last one. When the runner dies in
-#: a frozen sandbox, the kernel sends SIGHUP and SIGCONT: the guard is in the runner's session.
+#: Reads lines of process group ids; the end of input kills those of the last line. When the runner
+#: dies in a frozen sandbox, the kernel sends SIGHUP and SIGCONT: the guard is in its session.
 _GUARD = """\
 trap "" HUP
-g=0
+g=
 while read -r n; do g=$n; done
-[ "$g" -gt 1 ] && kill -s KILL -- "-$g"
+for n in $g; do kill -s KILL -- "-$n"; done
 exit 0
 """
 
@@ -74,11 +76,16 @@ def _children_by_scan() -> frozenset[int]:
     return frozenset(found)
 
 
-def sweep_children(spared: frozenset[int]) -> int:
-    """Kill and reap all children except `spared`, and their orphans; returns how many."""
+def sweep_children(spared: frozenset[int], session: int = 0) -> int:
+    """Kill and reap all children except `spared`, and their orphans; returns how many.
+
+    `session`: only those of this session.
+    """
     killed = 0
     for _ in range(_ROUNDS_MAX):
         strangers = sorted(children() - spared)
+        if session:
+            strangers = [pid for pid in strangers if _is_of(session, pid)]
         if not strangers:
             break
         for pid in strangers:
@@ -91,8 +98,14 @@ def sweep_children(spared: frozenset[int]) -> int:
     return killed
 
 
+def _is_of(session: int, pid: int) -> bool:
+    with contextlib.suppress(ProcessLookupError):
+        return os.getsid(pid) == session
+    return False
+
+
 class Guard:
-    """The shell that kills a process group when this process has ended; one per sandbox."""
+    """The shell that kills process groups when this process has ended; one per sandbox."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -110,15 +123,15 @@ class Guard:
         """False once it was killed; a new one is needed."""
         return self._process.poll() is None
 
-    def watch(self, group: int) -> None:
-        """Kill `group` when this process ends; 0: nothing."""
+    def watch(self, groups: Iterable[int]) -> None:
+        """Kill these when this process ends, and no others."""
         if self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.write(b"%d\n" % group)
+                self._process.stdin.write(" ".join(map(str, groups)).encode("ascii") + b"\n")
 
     def close(self) -> None:
         """End the guard without killing a group. Safe to repeat."""
-        self.watch(0)
+        self.watch(())
         if self._process.stdin is not None:
             self._process.stdin.close()
             self._process.stdin = None
@@ -134,3 +147,69 @@ def guard() -> Guard:
     if _guard is None or not _guard.alive:
         _guard = Guard()
     return _guard
+
+
+class Runs:
+    """The runs under way in this sandbox, and the processes that wait for their next one.
+
+    Thread-safe. Runs side by side spare each other's processes: what one of them left behind in a
+    session of its own ends when no run is under way.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._guard: Guard | None = None
+        self._count = 0
+        self._beside = False  #: the newest run began beside another one
+        self._groups: set[int] = set()
+        self._spared: frozenset[int] = frozenset()
+
+    def begin(self) -> None:
+        """Adopt the orphans of a run, until its end."""
+        with self._lock:
+            if not self._count:
+                self._guard = guard()
+                self._spared = children()
+                self._groups &= self._spared  # the others have ended
+                self._watch()
+                adopt_orphans(True)
+            self._beside = self._count > 0
+            self._count += 1
+
+    def start(self, command: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+        """Start the process of a run, which leads a group. Raises what `command` raises."""
+        with self._lock:
+            process = command()
+            self._groups.add(process.pid)
+            self._watch()
+        return process
+
+    def sweep(self, group: int) -> None:
+        """Kill what the run of a group left behind."""
+        with self._lock:
+            spared = self._spared | self._groups
+            sweep_children(spared, 0 if self._count == 1 else group)
+            if self._count > 1:
+                for pid in children() - spared:
+                    with contextlib.suppress(ChildProcessError):
+                        os.waitpid(pid, os.WNOHANG)
+
+    def end(self, group: int | None) -> None:
+        """A run is over; `group`: it has ended, too."""
+        with self._lock:
+            if group is not None:
+                self._groups.discard(group)
+                self._watch()
+            self._count -= 1
+            if not self._count:
+                if self._beside:  # two that end at once have spared each other's
+                    sweep_children(self._spared | self._groups)
+                adopt_orphans(False)
+
+    def _watch(self) -> None:
+        if self._guard is not None:
+            self._guard.watch(self._groups)
+
+
+#: One per process by nature, like the guard.
+RUNS = Runs()

@@ -98,10 +98,11 @@ class Resident:
 
 
 class Kept:
-    """The process that this runner keeps; one at most, as a runner has one job at a time."""
+    """A process that this runner keeps: one for its jobs, and of an endpoint one for each call at
+    once. For one thread at a time."""
 
     def __init__(self) -> None:
-        self.wanted = False  #: whether the host keeps this runner
+        self.wanted = False  #: whether the process is to stay
         self._resident: Resident | None = None
 
     def put(self, resident: Resident) -> None:
@@ -131,5 +132,5 @@ class Kept:
         return found if found is not None and found.lives else None
 
 
-#: One per process by nature, like the S3 client.
+#: Of jobs; one per process by nature, like the S3 client.
 KEPT = Kept()

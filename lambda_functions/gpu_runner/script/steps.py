@@ -33,7 +33,7 @@ from lambda_functions.gpu_runner.script.process import (
     run,
     script_error,
 )
-from lambda_functions.gpu_runner.script.resident import KEPT, Task
+from lambda_functions.gpu_runner.script.resident import KEPT, Kept, Task
 from lambda_functions.gpu_runner.secrets.values import Secrets
 from lambda_functions.gpu_runner.storage import outputs
 from lambda_functions.gpu_runner.storage.outputs import Destination, Upload, WrittenFile
@@ -197,13 +197,14 @@ def run_step(
     secrets: Secrets,
     *layers: Mapping[str, str],
     signals: Signals | None = None,
+    kept: Kept = KEPT,
     task: Task = "job",
     on_part: Callable[[bytes], None] | None = None,
 ) -> Outcome:
     """Run the step of an item in its workspace.
 
     `variables`: the user's, for a step that declares none of its own; `layers` win over them,
-    over the step's secrets and over SCAR's; `task`, `on_part`: as of `run`. Raises
+    over the step's secrets and over SCAR's; `kept`, `task`, `on_part`: as of `run`. Raises
     AttemptFailed(SCRIPT_ERROR) and EnvelopeError.
     """
     declared = item.step.variables
@@ -227,7 +228,7 @@ def run_step(
         grace_s=limits.grace_s,
         signals=signals,
         masker=secrets.masker,
-        stays=KEPT.wanted and bool(item.step.handler) and not item.step.name,
+        kept=kept if kept.wanted and item.step.handler and not item.step.name else None,
         task=task,
         on_part=on_part,
     )

@@ -1,9 +1,10 @@
 """Endpoints of functions, as one server has them: each is opened by a job, and answers its calls.
 
 The first call stores the input of that job; a task follows the job until its run answers. The
-connection stays for further calls, one at a time, in the order in which they came. Where it ends,
-because no call came for long, or with its host or process, the next call opens the endpoint again.
-Another server opens one of its own.
+connection stays for further calls, one at a time, in the order in which they came; calls that wait
+for it get further connections, as many as the function answers side by side (`calls_max`). Where
+all have ended, because no call came for long, or with their host, the next call opens the endpoint
+again. Another server opens one of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,8 @@ CALLS_MAX = 64
 RECORD_S = 5.0
 #: A job that no orchestrator receives is given up after this long.
 UNKNOWN_S = 900.0
-#: After a job that could not open the endpoint, calls get its error for this long.
+#: After a job that could not open the endpoint, calls get its error for this long; after a refused
+#: connection beside others no further one is tried.
 FAILED_S = 5.0
 _LOOK_S = 0.5
 
@@ -49,14 +51,17 @@ class Endpoint:
         self._id = ""  #: of an input that may be stored: repeated, it is the same job
         self.replaced = False  #: by another revision's
         self._calls = 0
-        self._turn = asyncio.Lock()
-        self._line: Line | None = None
-        self._opening: asyncio.Task[Line | AppError | None] | None = None
+        self._turn = asyncio.Lock()  #: of the call that gets the next free connection
+        self._free: list[Line] = []
+        self._busy = 0  #: connections with a call
+        self._changed = asyncio.Event()
+        self._opening: asyncio.Task[AppError | bool | None] | None = None
         self._failed: tuple[AppError, float] | None = None
+        self._more_at_s = 0.0  #: no further connection is made before
 
     @asynccontextmanager
     async def line(self, console: Console, wait_s: float) -> AsyncIterator[Line]:
-        """The connection, for one call, within `wait_s`.
+        """A connection, for one call, within `wait_s`.
 
         Raises EXHAUSTED, UNAVAILABLE while the endpoint opens or is busy, and why it does not open.
         """
@@ -66,19 +71,15 @@ class Endpoint:
         self._calls += 1
         try:
             try:
-                async with asyncio.timeout(wait_s):
-                    await self._turn.acquire()
-                    try:
-                        found = await self._opened(console)
-                    except BaseException:
-                        self._turn.release()
-                        raise
+                async with asyncio.timeout(wait_s), self._turn:
+                    found = await self._taken(console)
             except TimeoutError:
                 raise self._not_in_time(console, wait_s) from None
             try:
                 yield found
             finally:
-                self._turn.release()
+                self._busy -= 1
+                self._add(found)
         finally:
             self._calls -= 1
             self.close_replaced()
@@ -88,41 +89,86 @@ class Endpoint:
         return next(iter(self._jobs), "")
 
     def close_replaced(self) -> None:
-        """Let go of the connection of a replaced revision, once its calls are answered."""
-        if self.replaced and not self._calls and self._line is not None:
-            self._line.close()
+        """Let go of the connections of a replaced revision, once its calls are answered."""
+        if self.replaced and not self._calls:
+            for line in self._free:
+                line.close()
 
-    async def _opened(self, console: Console) -> Line:
-        if self._line is not None and self._line.is_open:
-            return self._line
+    def _add(self, line: Line) -> None:
+        """A connection takes the next call, unless it has ended."""
+        if line.is_open:
+            self._free.append(line)
+        else:
+            line.close()
+        self._changed.set()
+
+    async def _taken(self, console: Console) -> Line:
+        """The next free connection; where there is none, one more is made."""
+        while True:
+            while self._free:
+                if (line := self._free.pop()).is_open:
+                    self._busy += 1
+                    return line
+                line.close()
+            self._changed.clear()
+            opening = self._opened(console)
+            await self._changed.wait()  # a caller whose time is over leaves the opening
+            if opening is not None and opening.done() and not self._free and not self._busy:
+                if (error := opening.result()) is None:
+                    raise AppError(ErrorCode.INTERNAL, "internal error; see the trace in the log")
+                if isinstance(error, AppError):
+                    raise error
+
+    def _opened(self, console: Console) -> asyncio.Task[AppError | bool | None] | None:
+        """The task that makes a connection; None: there are enough. Raises why there are none."""
+        if self._opening is not None and not self._opening.done():
+            return self._opening
         now_s = console.clock.monotonic_s()
-        if self._failed is not None and now_s < self._failed[1]:
-            raise self._failed[0]
-        if self._line is not None:
-            self._line.close()
-            self._line = None
-        if self._opening is None or self._opening.done():
-            self._opening = console.nursery.start(self._open(console), "endpoint")
-        found = await asyncio.shield(self._opening)  # a caller whose time is over leaves it
-        if found is None:
-            raise AppError(ErrorCode.INTERNAL, "internal error; see the trace in the log")
-        if isinstance(found, AppError):
-            raise found
-        return found if found.is_open else await self._opened(console)
+        if self._busy:
+            host = self.function.host
+            if host is None or self._busy >= host.calls_max or now_s < self._more_at_s:
+                return None
+            self._more_at_s = now_s + FAILED_S
+            opens: Coroutine[object, object, AppError | bool] = self._more(console)
+        else:
+            if self._failed is not None and now_s < self._failed[1]:
+                raise self._failed[0]
+            opens = self._open(console)
+        self._opening = console.nursery.start(opens, "endpoint")
+        self._opening.add_done_callback(lambda _: self._changed.set())
+        return self._opening
 
-    async def _open(self, console: Console) -> Line | AppError:
-        """Open it; the result is kept for the next call, where none waits any more."""
+    async def _open(self, console: Console) -> AppError | bool:
+        """Open it; the connection is kept for the next call, where none waits any more."""
         try:
-            found = self._line = await self._found(console)
+            self._add(await self._found(console))
         except AppError as error:
             self._failed = (error, console.clock.monotonic_s() + FAILED_S)
             return error
         self.close_replaced()
-        return found
+        return True
+
+    async def _more(self, console: Console) -> bool:
+        """Make one more connection to the run, for calls side by side."""
+        try:
+            line = await self._reached(console, self._party, self.job)
+        except AppError as error:
+            about = {"event": "endpoint", "job": self.job, "why": error.message}
+            logger.info("an endpoint takes no further connection now", extra=about)
+            return False
+        if line is not None:
+            self._more_at_s = 0.0
+            self._add(line)
+        self.close_replaced()
+        return line is not None
+
+    @property
+    def _party(self) -> str:
+        return f"endpoint {self.function.name}"
 
     async def _found(self, console: Console) -> Line:
         """Connect to the run of its job, or of a new one where that is over."""
-        function, party = self.function, f"endpoint {self.function.name}"
+        function, party = self.function, self._party
         if self._jobs and (line := await self._connected(console, party)) is not None:
             return line
         id_ = self._id = self._id or secrets.token_hex(16)
@@ -180,7 +226,7 @@ class Endpoint:
 
     def _not_in_time(self, console: Console, wait_s: float) -> AppError:
         name = self.function.name
-        if self._line is not None:
+        if self._busy:
             text = f"{name} answers other calls: no turn within {wait_s:g} s; nothing was called"
             return AppError(ErrorCode.EXHAUSTED, f"{text}: send the call again", retry_in_s=1.0)
         known = self._known(console)

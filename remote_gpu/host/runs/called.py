@@ -13,8 +13,9 @@ import socket
 from remote_gpu.client.transport.relay import Relay
 from remote_gpu.wire.errors import Refusal, Refused
 
-#: Of one run at once: each costs two threads.
-CONNECTIONS_MAX = 8
+#: Of one run at once: each costs two threads. Twice the calls that a run answers side by side, as
+#: an ended one counts until it is cut.
+CONNECTIONS_MAX = 32
 
 
 class CallSocket:

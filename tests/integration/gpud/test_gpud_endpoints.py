@@ -49,11 +49,21 @@ def work(work, loaded):
         os._exit(7)
     if asked == "hang":
         time.sleep(60)
+    if asked == "meet":
+        meet(work.output_folder.parents[1] / "meeting")  # returns when another call does so, too
     if asked == "two":
         (work.output_folder / "b.txt").write_text("b")
     if asked != "nothing":
         text = f"{asked} {loaded['calls']} {loaded['pid']}"
         (work.output_folder / f"{work.input.stem}.txt").write_text(text)
+
+def meet(place):
+    try:
+        place.touch(exist_ok=False)
+    except FileExistsError:
+        place.unlink()
+    while place.exists():
+        time.sleep(0.01)
 
 def parts():
     yield "one "
@@ -85,7 +95,12 @@ def package(bench: Bench) -> Package:
 
 
 def opened(
-    gpud: Gpud, bench: Bench, package: Package, idle_s: float = 30.0, call_s: float = 20.0
+    gpud: Gpud,
+    bench: Bench,
+    package: Package,
+    idle_s: float = 30.0,
+    call_s: float = 20.0,
+    calls_max: int = 1,
 ) -> tuple[Install, Job]:
     install = gpud.install()
     job, event = bench.stage(gpud, install, metadata={ENDPOINT: "1"})
@@ -94,6 +109,7 @@ def opened(
         "ORCHGPU_HANDLER": "prog.work",
         "ORCHGPU_ENDPOINT_IDLE_S": str(idle_s),
         "ORCHGPU_ENDPOINT_CALL_S": str(call_s),
+        "ORCHGPU_ENDPOINT_CALLS_MAX": str(calls_max),
     }
     assert send_order(
         gpud, install, bench.order(job, event, package, variables=variables, called=True)
@@ -170,6 +186,25 @@ def test_a_call_that_fails_is_the_only_one(gpud: Gpud, bench: Bench, package: Pa
         assert hung.code == "timeout"
         assert texts(channel, "hello")[1] == "1"
     assert finished(gpud, bench, install, job).state == JobState.SUCCEEDED
+
+
+def test_calls_run_side_by_side_in_processes_of_their_own(
+    gpud: Gpud, bench: Bench, package: Package
+) -> None:
+    install, job = opened(gpud, bench, package, calls_max=2, idle_s=2.0)
+    with caller(gpud, install) as one, caller(gpud, install) as two:
+        for _ in range(2):
+            calls.send(one, Message(kind="call", name="in.txt", content=b"meet"))
+            met = texts(two, "meet")
+            beside = calls.receive(one)
+            assert beside is not None
+            assert beside.content.decode().split()[2] != met[2]
+        calls.send(one, Message(kind="call", name="in.txt", content=b"meet"))
+        (died,) = called(two, "die")
+        assert (died.code, "ended with 7" in died.message) == ("failed", True)
+        assert texts(two, "meet")[1] == "1"  # by a new process
+        assert calls.receive(one) is not None
+    assert finished(gpud, bench, install, job).document == {"calls": 7}
 
 
 def test_the_end_of_its_lease_ends_the_callers(gpud: Gpud, bench: Bench, package: Package) -> None:

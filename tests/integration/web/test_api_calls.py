@@ -35,8 +35,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PATH = "/v1/functions/called/calls"
 
 
-async def deployed(site: Site, name: str, prefix: str) -> Function:
-    run = HostRun(package_bucket=STATE, package_key="p.zip", call_s=5.0)
+async def deployed(site: Site, name: str, prefix: str, calls_max: int = 1) -> Function:
+    run = HostRun(package_bucket=STATE, package_key="p.zip", call_s=5.0, calls_max=calls_max)
     function = replace(site.function, name=name, execution="host", host=run, input_prefix=prefix)
     await put(site, STATE, f"functions/{name}.json", json.dumps(encode(function)).encode())
     return function
@@ -49,17 +49,17 @@ async def _deployed(site: Site) -> None:
 
 @asynccontextmanager
 async def answering(
-    site: Site, name: str, monkeypatch: pytest.MonkeyPatch
+    site: Site, name: str, monkeypatch: pytest.MonkeyPatch, calls_max: int = 1
 ) -> AsyncIterator[tuple[Endpoint, Channel]]:
     """An endpoint with a line, and the run's end of it."""
-    endpoint = site.console.endpoints.of(await deployed(site, name, name))
+    endpoint = site.console.endpoints.of(await deployed(site, name, name, calls_max))
     ours, theirs = socket.socketpair()
     with ours, theirs, ThreadPoolExecutor(1) as threads:
         theirs.settimeout(20)
         line, run = Line(ours, Channel(ours, calls.CALLS), threads), Channel(theirs, calls.CALLS)
         calls.send(run, Message(kind="ready"))
         await line.begin()
-        monkeypatch.setattr(endpoint, "_line", line)
+        monkeypatch.setattr(endpoint, "_free", [line])
         yield endpoint, run
         line.close()
 
@@ -230,6 +230,52 @@ async def test_the_call_of_a_caller_that_is_gone_is_not_made(
         calls.send(run, Message(kind="answer"))
         assert [status for status, _, _ in (await first, await last)] == [200, 200]
         assert [one.content for one in made if one is not None] == [b"1", b"3"]
+
+
+async def test_calls_that_wait_get_further_connections_up_to_their_number(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = "/v1/functions/wide/calls"
+    async with (
+        answering(site, "wide", monkeypatch, calls_max=2) as (endpoint, run),
+        answering(site, "beside", monkeypatch) as (beside, second),
+        program(site, "lab") as lab,
+    ):
+        line: Line = vars(beside)["_free"][0]
+        refused = [True]
+
+        async def reached(*_: object) -> Line | None:
+            if refused:
+                raise AppError(ErrorCode.EXHAUSTED, "no further caller")
+            return line
+
+        monkeypatch.setattr(endpoint, "_reached", reached)
+        first = asyncio.create_task(lab.ask("POST", path, b"1"))
+        assert await received(run) is not None
+        waiting = asyncio.create_task(lab.ask("POST", path, b"2"))
+        await until(lambda: _of(vars(endpoint)["_opening"] is not None))
+        calls.send(run, Message(kind="answer", content=b"1"))  # a refused one fails no call
+        assert await received(run) is not None
+        refused.clear()
+        monkeypatch.setattr(endpoint, "_more_at_s", 0.0)
+        third = asyncio.create_task(lab.ask("POST", path, b"3"))
+        asked = await received(second)
+        assert asked is not None
+        assert asked.content == b"3"
+        last = asyncio.create_task(lab.ask("POST", path, b"4"))
+        await turns(endpoint, 3)
+        for channel, content in ((second, b"3"), (run, b"2"), (second, b"4")):
+            calls.send(channel, Message(kind="answer", content=content))
+            if content == b"3":
+                assert await received(second) is not None
+        answers = [await one for one in (first, waiting, third, last)]
+        assert [(status, found) for status, found, _ in answers] == [
+            (200, str(number).encode()) for number in range(1, 5)
+        ]
+
+
+async def _of(value: bool) -> bool:
+    return value
 
 
 @pytest.mark.usefixtures("_deployed")

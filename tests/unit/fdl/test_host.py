@@ -185,6 +185,31 @@ def test_a_handler_on_a_host_may_be_called(written: str, idle_s: str, call_s: fl
     )
 
 
+@pytest.mark.parametrize(
+    ("batch", "memory", "written", "calls_max"),
+    [
+        ("", 3008, "true", 1),
+        ("{wait_ms: 1}", 3008, "true", 8),
+        ("{wait_ms: 1}", 512, "true", 4),
+        ("{size_max: 2}", 3008, "true", 2),
+        ("{wait_ms: 1}", 3008, "{calls_max: 1}", 1),
+        ("", 512, "{calls_max: 16}", 16),
+    ],
+)
+def test_calls_side_by_side_follow_the_batch_and_the_memory(
+    batch: str, memory: int, written: str, calls_max: int
+) -> None:
+    text = file("host", f"      memory: {memory}\n", f"    endpoint: {written}\n")
+    text = text.replace("init_script: fold.sh", "handler: fold.work")
+    if batch:
+        text = text.replace("memory: 1GiB", f"memory: 1GiB, batch: {batch}")
+    assert errors(text) == []
+    host = record_of(text).host
+    assert host is not None
+    assert host.calls_max == calls_max
+    assert int(host.process.get("ORCHGPU_ENDPOINT_CALLS_MAX", "1")) == calls_max
+
+
 def test_an_archive_in_s3_is_an_image_that_the_role_may_read() -> None:
     archive = f"s3://lab-images/fold/v1.tar#sha256:{64 * 'a'}"
     text = file("host", more=f"    host: {{image: '{archive}'}}\n    iam: {{create: true}}\n")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Thread
+from threading import Event, Semaphore, Thread
 
 import pytest
 
@@ -26,6 +26,10 @@ from remote_gpu.wire import calls
 from remote_gpu.wire.calls import Message
 from remote_gpu.wire.channel import Channel
 
+UNLOADABLE = Outcome(
+    ending=Ending.OWN, status=1, started_s=1.0, ended_s=2.0, log_tail="no module\n"
+)
+
 
 @dataclass
 class Served:
@@ -36,6 +40,10 @@ class Served:
     thread: Thread | None = None
     run: Run | None = None
     tasks: list[Task] = field(default_factory=list)
+    holders: set[int] = field(default_factory=set)  #: of processes
+    loads_max: int = 16  #: of them that can load
+    waiting: Semaphore = field(default_factory=lambda: Semaphore(0))  #: of calls that wait
+    go: Event = field(default_factory=Event)  #: for those
     callers: ExitStack = field(default_factory=ExitStack)
 
     def caller(self) -> Channel:
@@ -62,7 +70,12 @@ def _kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def serving(
-    folder: Path, *, idle_s: float = 20.0, call_s: float = 5.0, lasts_s: float = 60.0
+    folder: Path,
+    *,
+    idle_s: float = 20.0,
+    call_s: float = 5.0,
+    lasts_s: float = 60.0,
+    calls_max: int = 1,
 ) -> Iterator[Served]:
     host, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     signals = Signals(lost_fd=os.eventfd(0), preempt_fd=os.eventfd(0))
@@ -70,10 +83,22 @@ def serving(
     served = Served(host, signals)
     with host, theirs, Workspace(folder) as workspace:
         item = Item(step=Step(name=""), file=workspace.input, key="", event={}, workspace=workspace)
-        one = Endpoint(theirs.fileno(), Terms(idle_s=idle_s, call_s=call_s), limits, signals)
+        terms = Terms(idle_s=idle_s, call_s=call_s, calls_max=calls_max)
+        one = Endpoint(theirs.fileno(), terms, limits, signals)
 
-        def run(item: Item, task: Task, end_s: float, part: Callable[[bytes], None]) -> Outcome:
+        def run(
+            item: Item, task: Task, end_s: float, part: Callable[[bytes], None], kept: Kept
+        ) -> Outcome:
             served.tasks.append(task)
+            if task == "load":
+                if len(served.holders | {id(kept)}) > served.loads_max:
+                    return UNLOADABLE
+                served.holders.add(id(kept))
+            elif item.file.read_text() in ("wait", "break"):
+                if item.file.read_text() == "break":
+                    served.loads_max = 0
+                served.waiting.release()
+                assert served.go.wait(20)
             return ran(item, task, end_s, part)
 
         def serve() -> None:
@@ -239,15 +264,76 @@ def test_a_caller_that_does_not_speak_the_protocol_is_dropped_alone(
 
 def test_a_process_that_cannot_load_ends_the_endpoint(tmp_path: Path) -> None:
     host, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    failed = Outcome(ending=Ending.OWN, status=1, started_s=1.0, ended_s=2.0, log_tail="no module")
     signals = Signals(lost_fd=os.eventfd(0), preempt_fd=os.eventfd(0))
     with host, theirs, Workspace(tmp_path) as workspace:
         item = Item(step=Step(name=""), file=workspace.input, key="", event={}, workspace=workspace)
         terms = Terms(idle_s=9.0, call_s=1.0)
         one = Endpoint(theirs.fileno(), terms, TimeLimits.within(60), signals)
-        assert one.serve(item, lambda *_: failed).outcome is failed
+        assert one.serve(item, lambda *_: UNLOADABLE).outcome is UNLOADABLE
     for descriptor in (signals.lost_fd, signals.preempt_fd):
         os.close(descriptor)
+
+
+def begin(channel: Channel, text: str) -> Channel:
+    calls.send(channel, Message(kind="call", name="in.txt", content=text.encode()))
+    return channel
+
+
+def test_calls_run_side_by_side_up_to_their_number(tmp_path: Path) -> None:
+    with serving(tmp_path, calls_max=2) as served:
+        one, two, three = (served.caller() for _ in range(3))
+        waiting = [begin(one, "wait"), begin(two, "wait")]
+        assert [served.waiting.acquire(timeout=20) for _ in waiting] == [True, True]
+        begin(three, "wait")
+        assert not served.waiting.acquire(timeout=0.05)  # both processes have a call
+        served.go.set()
+        answers = [received(caller) for caller in (*waiting, three)]
+        assert [answer.kind for answer in answers] == ["answer"] * 3
+        assert (len(served.holders), served.tasks.count("call")) == (2, 3)
+    assert served.ended().calls == 3
+
+
+def test_a_call_that_costs_its_process_leaves_those_beside_it(tmp_path: Path) -> None:
+    with serving(tmp_path, calls_max=2) as served:
+        one, two = served.caller(), served.caller()
+        begin(one, "wait")
+        assert served.waiting.acquire(timeout=20)
+        assert [asked(two, text).kind for text in ("DEADLINE", "x")] == ["failed", "answer"]
+        served.go.set()
+        assert received(one).kind == "answer"
+
+
+def test_a_further_process_that_cannot_load_leaves_the_others(tmp_path: Path) -> None:
+    with serving(tmp_path, calls_max=2) as served:
+        served.loads_max = 1
+        callers = [served.caller() for _ in range(3)]
+        assert [asked(caller, "x").kind for caller in callers] == ["answer"] * 3
+    assert served.ended().outcome.good
+
+
+def test_the_end_of_the_lease_ends_all_calls(tmp_path: Path) -> None:
+    with serving(tmp_path, calls_max=2) as served:
+        one, two = served.caller(), served.caller()
+        begin(one, "wait")
+        assert served.waiting.acquire(timeout=20)
+        assert asked(two, "LOST").code == "unavailable"
+        served.go.set()  # as its own process ends by the signal
+        assert received(one).kind == "answer"
+        assert calls.receive(two) is None
+        assert served.ended().outcome.ending is Ending.LOST
+
+
+def test_a_caller_that_waits_gets_the_reason_of_code_that_loads_no_more(tmp_path: Path) -> None:
+    with serving(tmp_path) as served:
+        one, two = served.caller(), served.caller()
+        begin(one, "break")
+        assert served.waiting.acquire(timeout=20)
+        begin(two, "x")
+        served.go.set()
+        assert received(one).kind == "answer"
+        failed = received(two)
+        assert (failed.code, failed.message) == ("unavailable", "it cannot load: no module")
+        assert served.ended().outcome is UNLOADABLE
 
 
 def test_what_is_no_endpoint_opens_none() -> None:

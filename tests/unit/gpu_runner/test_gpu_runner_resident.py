@@ -7,9 +7,9 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,13 @@ import pytest
 from lambda_functions.gpu_runner import on_host
 from lambda_functions.gpu_runner.on_host import HostContext
 from lambda_functions.gpu_runner.script import resident
-from lambda_functions.gpu_runner.script.process import Ending, Outcome, handler_command, run
+from lambda_functions.gpu_runner.script.process import (
+    Ending,
+    Outcome,
+    Signals,
+    handler_command,
+    run,
+)
 from lambda_functions.gpu_runner.script.resident import Kept, Resident
 from remote_gpu.client.transport.readiness import readable
 
@@ -53,7 +59,7 @@ ROOT = Path(resident.__file__).parents[3]
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
     made = Kept()
-    for module in (resident, sys.modules[run.__module__], on_host):
+    for module in (resident, on_host):
         monkeypatch.setattr(module, "KEPT", made)
     yield made
     if (left := made.idle) is not None:
@@ -61,11 +67,12 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
 
 
 def called(folder: Path, name: str, *, lasts_s: float = 60.0, **more: Any) -> Outcome:
-    (folder / "work.py").write_text(MODULE)
+    if not (folder / "work.py").exists():  # another one may read it
+        (folder / "work.py").write_text(MODULE)
     own = folder / name
-    own.mkdir()
+    own.mkdir(parents=True)
     variables = {
-        "INPUT_FILE_PATH": str(own / f"{name}.txt"),
+        "INPUT_FILE_PATH": str(own / f"{own.name}.txt"),
         "TMP_INPUT_DIR": str(own),
         "TMP_OUTPUT_DIR": str(own),
         "STORAGE_OBJECT_KEY": name,
@@ -80,8 +87,7 @@ def called(folder: Path, name: str, *, lasts_s: float = 60.0, **more: Any) -> Ou
         folder=own,
         deadline_s=time.monotonic() + lasts_s,
         grace_s=0.1,
-        stays=True,
-        **more,
+        **{"kept": resident.KEPT, **more},
     )
 
 
@@ -190,6 +196,29 @@ def test_what_it_started_ends_with_it(kept: Kept, tmp_path: Path) -> None:
         assert readable([started], 10.0)
     finally:
         os.close(started)
+
+
+def test_calls_side_by_side_have_their_own_process_log_and_notice(
+    kept: Kept, tmp_path: Path
+) -> None:
+    """The end of one spares the other's, and a preempted lease ends both."""
+    flags = os.EFD_CLOEXEC | os.EFD_NONBLOCK
+    signals = Signals(lost_fd=os.eventfd(0, flags), preempt_fd=os.eventfd(0, flags))
+    other = Kept()
+    with ThreadPoolExecutor(2) as threads:
+        hangs = threads.submit(called, tmp_path, "hangs", signals=signals, task="call")
+        for name in ("one", "two"):
+            beside = called(tmp_path, name, kept=other, task="call")
+            assert beside.log_tail.split()[1] == name
+        assert not hangs.done()
+        again = threads.submit(
+            called, tmp_path, "again/hangs", signals=signals, task="call", kept=other
+        )
+        os.eventfd_write(signals.preempt_fd, 50)
+        assert [one.result().ending for one in (hangs, again)] == [Ending.PREEMPTED] * 2
+    assert (kept.idle, other.idle) == (None, None)
+    os.close(signals.lost_fd)
+    os.close(signals.preempt_fd)
 
 
 def killed(one: resident.Resident) -> None:

@@ -250,6 +250,31 @@ def test_a_daemon_outside_of_the_group_is_killed(script: Write, tmp_path: Path) 
     assert not alive(pid_in(child))
 
 
+def test_runs_side_by_side_spare_each_other_and_leave_nothing(
+    script: Write, tmp_path: Path
+) -> None:
+    """Orphans of a run's session end with it, those of sessions of their own with the last run."""
+    began, go, own, apart = (tmp_path / name for name in ("began", "go", "own", "apart"))
+    waits = script(f"echo $$ > {began}; until [ -e {go} ]; do sleep 0.01; done")
+    waits = waits.rename(tmp_path / "waits")
+    leaves = f"(sleep 300 & echo $! > {own}); setsid sh -c 'echo $$ > {apart}; exec sleep 300' &"
+    leaving = script(f"{leaves} until [ -s {apart} ]; do :; done")
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(run_script, waits)
+        waiting = pid_in(began)
+        try:
+            assert run_script(leaving).good
+            assert [alive(pid) for pid in (waiting, pid_in(own), pid_in(apart))] == [
+                True,
+                False,
+                True,
+            ]
+        finally:
+            go.touch()
+        assert first.result().good
+    assert not alive(pid_in(apart))
+
+
 def test_the_sweep_spares_earlier_children(script: Write) -> None:
     other = subprocess.Popen(["/bin/sleep", "300"])
     try:
@@ -303,6 +328,16 @@ def test_the_echo_stops_at_its_limit(capsys: pytest.CaptureFixture[str]) -> None
     tail.feed(b"1234567890\nmore\n")
     assert capsys.readouterr().out.startswith("1234567890\n[log: over 10 bytes")
     assert tail.text() == "1234567890\nmore\n"
+
+
+def test_logs_side_by_side_share_the_echo_by_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = LogTail(by_lines=True), LogTail(by_lines=True)
+    for tail, chunk in ((one, b"a"), (two, b"b\nb"), (one, b"a\nl"), (two, b"b\n")):
+        tail.feed(chunk)
+    for tail in (one, two):
+        tail.finish()
+    assert capsys.readouterr().out == "b\naa\nbb\nl\n"
+    assert (one.text(), two.text()) == ("aa\nl", "b\nbb\n")
 
 
 def test_malformed_utf8_is_replaced(script: Write) -> None:
