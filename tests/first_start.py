@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from orchgpu.infra.template import Template
+from tests.moto_stacks import IMAGE
 from tests.namespaces import Machine
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -115,8 +116,7 @@ def serve_cloud(folder: str, address: str, scheduler: str, network: str) -> None
     vpc = ec2.create_vpc(CidrBlock=network)["Vpc"]["VpcId"]
     subnet = ec2.create_subnet(VpcId=vpc, CidrBlock=network)["Subnet"]["SubnetId"]
     own = ec2.create_network_interface(SubnetId=subnet, PrivateIpAddress=scheduler)
-    image = ec2.describe_images()["Images"][0]["ImageId"]
-    made = ec2.run_instances(ImageId=image, SubnetId=subnet, MinCount=2, MaxCount=2)["Instances"]
+    made = ec2.run_instances(ImageId=IMAGE, SubnetId=subnet, MinCount=2, MaxCount=2)["Instances"]
     s3 = boto3.client("s3", **arguments)
     s3.create_bucket(Bucket=BUCKET)
     for bundle in where.glob("*.tar"):

@@ -31,6 +31,7 @@ from orchgpu.permissions.roles import role_kind
 from tests.fleet_ports import CLUSTER, made_cluster
 from tests.iam_policies import Policy, Request, allowed
 from tests.iam_requests import Account
+from tests.moto_stacks import IMAGE
 
 ACCOUNT, REGION = "123456789012", "eu-west-1"
 PLACE = DeployTarget(account=ACCOUNT, region=REGION)
@@ -89,9 +90,8 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Lived:
 def _made(monkeypatch: pytest.MonkeyPatch) -> World:
     ec2, scaling, s3 = (boto3.client(name) for name in ("ec2", "autoscaling", "s3"))
     subnet = ec2.describe_subnets()["Subnets"][0]
-    image = ec2.describe_images()["Images"][0]["ImageId"]
     own = ec2.create_network_interface(SubnetId=subnet["SubnetId"])["NetworkInterface"]
-    launch = {"ImageId": image, "InstanceType": "t4g.micro"}
+    launch = {"ImageId": IMAGE, "InstanceType": "t4g.micro"}
     ec2.create_launch_template(LaunchTemplateName="gpu", LaunchTemplateData=launch)
     scaling.create_auto_scaling_group(
         AutoScalingGroupName=GROUP,
