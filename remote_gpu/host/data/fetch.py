@@ -28,10 +28,10 @@ import msgspec
 
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.data_manifest import File, Manifest, changed_text, digest_of, manifest_of
+from remote_gpu.host.data.files import FILES_NAME, PARTS_NAME
 from remote_gpu.host.data.sources import Source, source_of
 from remote_gpu.worker.control import die_with_parent
 
-FILES_NAME, PARTS_NAME = "files", "parts.jsonl"
 #: Parts read at once: one connection of S3 has about 100 MB/s.
 AT_ONCE = 4
 _TRIES = 6
@@ -70,16 +70,6 @@ def parts_of(manifest: Manifest, part_bytes: int) -> Iterator[Part]:
             continue
         for start in range(0, max(1, file.bytes), part_bytes):
             yield Part(file, start, min(file.bytes, start + part_bytes))
-
-
-def bytes_on_disk(folder: Path) -> int:
-    """The bytes of the parts that a broken-off fetch left in its folder."""
-    found = 0
-    with contextlib.suppress(OSError, ValueError):
-        for line in (folder / PARTS_NAME).read_bytes().split(b"\n")[1:-1]:
-            start, _, stop = json.loads(line)[1].partition("-")
-            found += int(stop) - int(start) if stop else 0
-    return found
 
 
 class Fetch:

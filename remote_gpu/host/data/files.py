@@ -11,6 +11,7 @@ A set is whole when its folder has its name in `sets`: it is renamed there at on
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import shutil
@@ -22,11 +23,23 @@ from corekit.decode import decode_json, encode_json
 from corekit.errors import AppError
 from corekit.values import replace
 from gpu_scheduler.warm import tenant_folder
-from remote_gpu.host.data.fetch import FILES_NAME, bytes_on_disk
 from remote_gpu.host.data.library import KeptSet
 from remote_gpu.isolation.removal import remove_tree
 
 logger = logging.getLogger(__name__)
+
+#: In the folder of a fetch.
+FILES_NAME, PARTS_NAME = "files", "parts.jsonl"
+
+
+def bytes_on_disk(folder: Path) -> int:
+    """The bytes of the parts that a broken-off fetch left in its folder."""
+    found = 0
+    with contextlib.suppress(OSError, ValueError):
+        for line in (folder / PARTS_NAME).read_bytes().split(b"\n")[1:-1]:
+            start, _, stop = json.loads(line)[1].partition("-")
+            found += int(stop) - int(start) if stop else 0
+    return found
 
 
 class DataFiles:

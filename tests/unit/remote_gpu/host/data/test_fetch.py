@@ -16,7 +16,8 @@ from corekit.addresses import refused_address
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.data_manifest import digest_of, https_file, manifest_of
 from remote_gpu.host.data import fetch as fetching
-from remote_gpu.host.data.fetch import Fetch, Task, bytes_on_disk
+from remote_gpu.host.data.fetch import Fetch, Task
+from remote_gpu.host.data.files import bytes_on_disk
 from remote_gpu.host.data.sources import HttpsSource, source_of
 
 DATA = bytes(range(250)) * 40
