@@ -7,6 +7,7 @@ directory. `locations` maps the path of a key (`functions.aws[0].lambda.memory`)
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -162,6 +163,11 @@ class Gpu:
     warm_min: int = 0  #: workers that hosts keep loaded
     #: What they load, by operation: its arguments; empty = as the workload's last worker.
     warm_loads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def loads(self) -> tuple[tuple[str, str], ...]:
+        """`warm_loads` as the scheduler has it: operations, each with its arguments as JSON."""
+        return tuple((name, json.dumps(dict(args))) for name, args in self.warm_loads.items())
 
     @property
     def middleware(self) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, TypeVar
 
 from corekit.decode import encode_json
 from corekit.errors import invalid
-from corekit.values import Checked, Meta, Value, checked
+from corekit.values import Checked, Meta, Value, checked, replace
 from gpu_scheduler.model import Request, Share
+from gpu_scheduler.warm import workload_key
 
 #: The most floors of one session, and of one host.
 FLOORS_MAX = 1_000
@@ -40,8 +41,8 @@ class WarmFloor(Checked, omit_defaults=True):
             raise invalid(f"warm_min {why}")
         if self.request.workload is None:
             raise invalid("warm_min needs a workload: its name is what jobs find workers by")
-        if len(encode_json(self.loads)) > LOADS_BYTES_MAX:
-            raise invalid(f"warm_loads has at most {LOADS_BYTES_MAX} bytes as JSON: name fewer")
+        if (why := loads_problem(self.loads)) is not None:
+            raise invalid(f"warm_loads {why}")
 
 
 class HostFloor(Value):
@@ -66,9 +67,27 @@ class FloorView(Value):
     @property
     def text(self) -> str:
         """`kept warm: 1 of 2 workers of workload blast (tenant lab): no device has room`."""
-        of = f"{min(self.workers, self.workers_min)} of {self.workers_min} workers"
-        why = f": {self.why}" if self.why else ""
-        return f"kept warm: {of} of workload {self.workload} (tenant {self.tenant}){why}"
+        return f"kept warm: {self._text(f'workload {self.workload} (tenant {self.tenant})')}"
+
+    @property
+    def short_text(self) -> str:
+        """`1 of 2 workers of its workload are kept warm: no device has room`."""
+        return self._text("its workload are kept warm")
+
+    def _text(self, workload: str) -> str:
+        count = f"{min(self.workers, self.workers_min)} of {self.workers_min} workers"
+        return f"{count} of {workload}{f': {self.why}' if self.why else ''}"
+
+    def redacted(self) -> FloorView:
+        """The same with the published key of the workload."""
+        return replace(self, workload=workload_key(self.tenant, self.workload))
+
+
+def floor_lines(floors: Iterable[FloorView], left_out: int) -> Iterator[str]:
+    """A line for each floor, and one for those that are left out."""
+    yield from (one.text for one in floors)
+    if left_out:
+        yield f"kept warm: {left_out} more floors"
 
 
 _Floor = TypeVar("_Floor", WarmFloor, HostFloor)
@@ -83,6 +102,17 @@ def first_within(floors: Iterable[_Floor], bytes_max: int) -> tuple[_Floor, ...]
             break
         found.append(floor)
     return tuple(found)
+
+
+def loads_problem(loads: Sequence[tuple[str, str]]) -> str | None:
+    """Why a floor cannot load for so many or such long calls; None = it can."""
+    if len(loads) > LOADS_MAX:
+        return f"has at most {LOADS_MAX} operations, not {len(loads)}: name fewer"
+    if any(len(word) > LOAD_CHARS_MAX for load in loads for word in load):
+        return f"has at most {LOAD_CHARS_MAX} characters of arguments as JSON for one operation"
+    if (size := len(encode_json(loads))) > LOADS_BYTES_MAX:
+        return f"has at most {LOADS_BYTES_MAX} bytes as JSON, not {size}: name fewer"
+    return None
 
 
 def floor_problem(request: Request) -> str | None:

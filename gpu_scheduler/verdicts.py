@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.values import Value
+from gpu_scheduler.floors import FloorView
 from gpu_scheduler.model import DeviceKind, Request
 
 
@@ -132,6 +133,7 @@ class Explanation(Value):
     #: True: the lease uses, or would use, a warm worker; None = it has no workload or no devices.
     warm_start: bool | None = None
     runs: tuple[ExpectedRun, ...] = ()  #: on the feasible device models with learned times
+    floor: FloorView | None = None  #: the warm floor of its workload; None = it has none
 
 
 class Refusal(Value):

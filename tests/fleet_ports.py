@@ -6,14 +6,17 @@ import asyncio
 import functools
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import boto3
 from moto.ec2.utils import generate_instance_identity_document
+from moto.ecs.models import ecs_backends
 
 from orchgpu.adapters.aws.api import AwsClient
 from orchgpu.adapters.aws.ecs_fleet import EcsFleet
@@ -41,12 +44,44 @@ def aws(service: str) -> Any:
     )
 
 
+class OneAtATime:
+    """A client of moto, which is no server and would do two calls at the same moment wrongly."""
+
+    _lock = threading.RLock()
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._client, name)
+
+        def call(*args: Any, **given: Any) -> Any:
+            with self._lock:
+                return found(*args, **given)
+
+        return call if callable(found) else found
+
+
+class WithTokens(OneAtATime):
+    """ECS with client tokens, which moto ignores: of equal ones there is one task."""
+
+    _made = WeakKeyDictionary[Any, dict[str, Any]]()  #: by moto's backend
+
+    def run_task(self, **given: Any) -> Any:
+        with self._lock:
+            made = self._made.setdefault(ecs_backends[ACCOUNT]["eu-west-1"], {})
+            token = given["clientToken"]
+            if token not in made:
+                made[token] = self._client.run_task(**given)
+            return made[token]
+
+
 def ecs_fleet() -> EcsFleet:
     client = aws("ecs")
-    return EcsFleet(AwsClient(client), CLUSTER, time.time, client.close)
+    return EcsFleet(AwsClient(WithTokens(client)), CLUSTER, time.time, client.close)
 
 
-def made_cluster() -> None:
+def made_cluster(group: str = GROUP) -> None:
     """A cluster with one instance; moto has no managed ones, and none that comes by itself."""
     with closing(aws("ec2")) as ec2, closing(aws("ecs")) as client:
         (instance,) = ec2.run_instances(ImageId="ami-12c6146b", MinCount=1, MaxCount=1)["Instances"]
@@ -58,15 +93,15 @@ def made_cluster() -> None:
             cluster=CLUSTER, instanceIdentityDocument=json.dumps(document)
         )
         client.create_capacity_provider(
-            name=GROUP,
+            name=group,
             autoScalingGroupProvider={
                 "autoScalingGroupArn": f"arn:aws:autoscaling:eu-west-1:{ACCOUNT}:group/a"
             },
         )
         gpud = {"name": "gpud", "image": "gpud", "memory": 100, "cpu": 10}
-        client.register_task_definition(family=GROUP, containerDefinitions=[gpud])
+        client.register_task_definition(family=group, containerDefinitions=[gpud])
         client.register_task_definition(family="other", containerDefinitions=[gpud])
-        client.run_task(cluster=CLUSTER, taskDefinition=GROUP)
+        client.run_task(cluster=CLUSTER, taskDefinition=group)
 
 
 def made_tasks(folder: Path) -> None:

@@ -148,6 +148,24 @@ class Account:
         group = f"autoScalingGroup:01234567-89ab-cdef:autoScalingGroupName/{name}"
         yield Request(action, self._arn("autoscaling", group), self._tagged(name))
 
+    def _ecs(self, action: str, operation: str, given: Parameters) -> Iterator[Request]:
+        where = {"ecs:cluster": self._arn("ecs", f"cluster/{given['cluster']}")}
+        if operation == "DescribeCapacityProviders":
+            for name in given["capacityProviders"]:
+                yield Request(action, self._arn("ecs", f"capacity-provider/{name}"))
+        elif operation == "RunTask":
+            name = given["taskDefinition"]
+            yield Request(action, self._arn("ecs", f"task-definition/{name}:1"), where)
+            passed = {"iam:PassedToService": "ecs-tasks.amazonaws.com"}
+            yield Request("iam:PassRole", f"arn:aws:iam::{self.id}:role/{name}-task", passed)
+        elif operation == "ListTasks":
+            yield Request(
+                action, self._arn("ecs", f"container-instance/{given['cluster']}/0"), where
+            )
+        else:
+            for task in given["tasks"] if "tasks" in given else [given["task"]]:
+                yield Request(action, task, where)
+
     def _tagged(self, name: str) -> dict[str, str]:
         return {f"aws:ResourceTag/{key}": value for key, value in self.tags.get(name, {}).items()}
 

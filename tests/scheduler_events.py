@@ -21,7 +21,7 @@ def event_of(
         if kind is ops.Hello:
             fields = {"session": session, "version": VERSION}
         own: dict[str, Any] = {
-            name: fields.pop(name) for name in ("foreign", "sees_all") if name in fields
+            name: fields.pop(name) for name in ("foreign", "sees_all", "denied") if name in fields
         }
         return on.Asked(session=session, reply_to=reply_to, op=kind(**fields), **own, **now)
     if kind in get_args(HostOp):

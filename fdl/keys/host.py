@@ -9,7 +9,7 @@ from fdl.model import LAMBDA_MEMORY_MIB_MAX, LAMBDA_TIMEOUT_S_MAX, Function
 from fdl.schema.scalars import Choice, Duration, Flag, Text
 from fdl.schema.schema import Block, Key, ListOf, Reading, Schema
 from fdl.text.nodes import Mapping, Node
-from gpu_scheduler.floors import floor_problem
+from gpu_scheduler.floors import floor_problem, loads_problem
 from gpu_scheduler.names import IMAGE_PATTERN
 
 COMMAND_WORDS_MAX = 64
@@ -106,7 +106,7 @@ def _check_warm_min(function: Function, node: Node, reading: Reading) -> None:
     gpu = function.gpu
     if gpu is None or not (gpu.warm_min or gpu.warm_loads):
         return
-    why = floor_problem(gpu.request)
+    key, why = "warm_min", floor_problem(gpu.request)
     if not gpu.warm_min:
         why = "is missing: `warm_loads` is what its workers load"
     elif function.host.warm:
@@ -115,11 +115,13 @@ def _check_warm_min(function: Function, node: Node, reading: Reading) -> None:
         why = "keeps workers by the name of a workload: write `workload:`"
     elif not all(one.of_host for one in function.data.values()):
         why = "does not fetch declared data sets: use data that its hosts have (`gpu: {data: …}`)"
+    elif why is None:
+        key, why = "warm_loads", loads_problem(gpu.loads)
     if why is not None:
         block = node.child("gpu") if isinstance(node, Mapping) else None
-        entry = block.entry("warm_min") if isinstance(block, Mapping) else None
+        entry = block.entry(key) if isinstance(block, Mapping) else None
         at = block or node if entry is None else entry.value
-        reading.fault(at, f"{function.path}.gpu.warm_min", f"warm_min {why}")
+        reading.fault(at, f"{function.path}.gpu.{key}", f"{key} {why}")
 
 
 def endpoint_faults(function: Function) -> Iterator[str]:

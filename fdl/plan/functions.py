@@ -188,13 +188,16 @@ def stated_of(function: Function) -> dict[str, object]:
     way = {} if job is None or job.way_s is None else {"way_s": job.way_s}
     if gpu is None:
         return {**way}
-    loads = [[name, json.dumps(dict(args))] for name, args in gpu.warm_loads.items()]
     return {
         **({} if gpu.max_cost_usd is None else {"max_cost_usd": gpu.max_cost_usd}),
         **way,
         **({} if gpu.slo is None else {"slo": encode(gpu.slo)}),
         **({"times": {name: encode(one) for name, one in gpu.times.items()}} if gpu.times else {}),
-        **({"warm_min": gpu.warm_min, "warm_loads": loads} if gpu.warm_min else {}),
+        **(
+            {"warm_min": gpu.warm_min, "warm_loads": [*map(list, gpu.loads)]}
+            if gpu.warm_min
+            else {}
+        ),
     }
 
 

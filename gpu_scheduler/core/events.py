@@ -8,10 +8,11 @@ restarts. `reply_to` is the daemon's opaque token for the request: exactly one `
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 from corekit.ids import HostId, SessionId
-from corekit.values import Value
+from corekit.values import Value, field
 from gpu_scheduler.model import Device
 from gpu_scheduler.protocol.host import HostOp
 from gpu_scheduler.protocol.ops import Op
@@ -62,6 +63,8 @@ class Asked(Happened, Generic[OpT_co]):
     op: OpT_co
     foreign: tuple[str, ...] = ()  #: keys whose ownerless jobs the caller may not take
     sees_all: bool = True  #: False: other keys' leases are shown without holder details
+    #: By number, the floors of `keep_warm` that the caller may not declare, and why.
+    denied: Mapping[int, str] = field(default_factory=dict)
 
 
 class HostAsked(Happened, Generic[HostOpT_co]):

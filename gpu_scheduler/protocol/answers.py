@@ -47,6 +47,12 @@ class Done(Value):
     """`{}`: done now or before."""
 
 
+class KeepWarmAnswer(Value, omit_defaults=True):
+    """The floors that the caller may not declare, each with the reason; all others hold."""
+
+    refused: tuple[FloorView, ...] = ()
+
+
 class SessionWelcome(Value, omit_defaults=True):
     """The answer to a requester's `hello`."""
 

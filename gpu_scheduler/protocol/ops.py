@@ -38,6 +38,7 @@ from gpu_scheduler.protocol.answers import (
     Done,
     ExplainAnswer,
     InventoryAnswer,
+    KeepWarmAnswer,
     LeaseAnswer,
     LeasesAnswer,
     ParametersAnswer,
@@ -393,9 +394,9 @@ class ReportFleet(Op[Done], omit_defaults=True):
     notices: Annotated[tuple[Sentence, ...], Meta(max_length=POOLS_MAX)] = ()
 
 
-class KeepWarm(Op[Done]):
+class KeepWarm(Op[KeepWarmAnswer]):
     """Replace the warm floors of this session; of several sessions' floors of one workload the
-    highest counts.
+    highest counts. A floor that the caller may not declare is refused alone.
 
     They end with the session, and are not journalled: a client repeats them from time to time.
     """

@@ -54,6 +54,9 @@ def check(function: Function, place: DeployTarget, settings: VisitSettings) -> N
     if function.foreign:
         text = "has no result whose event ends its job (`completion: object`)"
         raise invalid(f"{name}: --serverless cannot serve it: it {text}")
+    if function.gpu is not None and function.gpu.warm_min:
+        text = "has `warm_min`, which lasts as long as an orchestrator's session: a visit ends"
+        raise invalid(f"{name}: --serverless cannot serve it: it {text}; leave it out, or serve it")
     if len(visits_name(name)) > _NAME_CHARS_MAX:
         most = _NAME_CHARS_MAX - len(visits_name(""))
         raise invalid(f"{name}: --serverless needs a name of {most} characters at most")

@@ -78,6 +78,7 @@ class Scope(Value):
     function_prefix: str = ""  #: of functions, and of their queues, roles and log groups
     secret_prefix: str | None = None  #: of entries that functions may read; None = no entry
     stack: str = STACK  #: of `orchgpu infra`: its machines' table, secret, logs and packages
+    cluster: str = ""  #: of ECS, with the hosts of a fleet; "" = groups of EC2 Auto Scaling
 
     @property
     def where(self) -> str:

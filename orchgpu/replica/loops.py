@@ -143,8 +143,11 @@ class Replica(Acting):
             note("functions are not kept warm", f"a message has no room for {left_out}", left_out)
         if declared or self._keeps_warm:
             try:
-                await self._scheduler.ask(KeepWarm(floors=declared))
+                refused = (await self._scheduler.ask(KeepWarm(floors=declared))).refused
                 self._keeps_warm = bool(declared)
+                for one in refused:
+                    what = f"workload {one.workload} (tenant {one.tenant}) is not kept warm"
+                    note(what, one.why, one.why)
             except AppError as error:
                 note("no function is kept warm", error.message, (error.code, declared))
         self._floor_faults = faults

@@ -128,6 +128,7 @@ class PictureReader:
         self._picture.put_hosts(found.hosts, self._clock.wall_s())
         if after is None:
             self._picture.put_pools(found.fleet, self._clock.wall_s())
+            self._picture.put_floors(found.floors, found.floors_left_out)
         sweep.seen.update(dict.fromkeys(host.host for host in found.hosts))
         if found.more and found.hosts:
             sweep.after = found.hosts[-1].host

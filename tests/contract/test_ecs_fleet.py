@@ -105,20 +105,31 @@ def test_a_task_that_is_not_made_is_missing_until_it_is_withdrawn(answer: dict[s
     assert after == PortGroup(name=GROUP, size=0, hosts=())
 
 
-def test_two_fleets_that_see_the_same_order_the_same_tasks() -> None:
-    """By the client token; a task that has ended since makes the next order another one."""
+def ordered(size: int, living: str, ended: str, answers: str) -> list[str]:
+    """The client tokens of the orders of a fleet that sees tasks, and is given others."""
+    known = ("describe_capacity_providers", ACTIVE)
+    seen = (
+        listed(*(task(one, "RUNNING") for one in living)),
+        listed(*(task(one, "STOPPED") for one in ended)),
+    )
+    made = [("run_task", {"tasks": [task(one, "PROVISIONING")], "failures": []}) for one in answers]
+    with ecs_that_answers(known, *seen[0], *seen[1], *made) as (port, calls):
+        asyncio.run(port.grow(GROUP, size))
+    return [one["clientToken"] for one in calls if "clientToken" in one]
 
-    def ordered(*before: dict[str, Any]) -> list[str]:
-        made = ("run_task", {"tasks": [task("n", "PROVISIONING")], "failures": []})
-        known = ("describe_capacity_providers", ACTIVE)
-        answers = (known, *listed(task("a", "RUNNING")), *listed(*before), made, made)
-        with ecs_that_answers(*answers) as (port, calls):
-            asyncio.run(port.grow(GROUP, 3))
-        return [one["clientToken"] for one in calls if "clientToken" in one]
 
-    first = ordered()
-    assert first == ordered()
-    assert len({*first, *ordered(task("b", "STOPPED"))}) == 4
+def test_fleets_order_the_same_tasks_whatever_they_see_of_each_other() -> None:
+    """By the client token: ECS gives the second one the tasks of the first."""
+    first = ordered(4, "a", "", "bcd")
+    assert len({*first}) == 3
+    assert ordered(4, "a", "", "bcd") == first
+    assert ordered(4, "ab", "", "cd") == first[1:], "the other one is under way"
+    assert ordered(4, "ac", "b", "de")[:1] == first[2:], "a task that ended keeps its number"
+
+
+def test_a_number_whose_task_is_seen_is_passed_over() -> None:
+    """Ended tasks are forgotten after an hour, and younger ones have higher numbers."""
+    assert len(ordered(3, "bc", "", "cd")) == 2
 
 
 def test_tasks_that_were_just_started_count_before_they_are_listed() -> None:

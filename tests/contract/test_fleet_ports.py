@@ -30,6 +30,7 @@ from orchgpu.fleet.ports.skypilot import SkyFleet
 from tests.fleet_ports import (
     GROUP,
     WITHIN_S,
+    OneAtATime,
     aws,
     ecs_fleet,
     end_all,
@@ -75,7 +76,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
 
 def auto_scaling_fleet() -> AutoScalingFleet:
     client = aws("autoscaling")
-    return AutoScalingFleet(AwsClient(client), time.time, client.close)
+    return AutoScalingFleet(AwsClient(OneAtATime(client)), time.time, client.close)
 
 
 def made_group(**given: object) -> None:
@@ -141,6 +142,18 @@ async def test_a_withdrawal_ends_no_host(opened: Opened) -> None:
     await port.withdraw(GROUP)
     assert await seen(port) == group
     await port.close()
+
+
+@in_loop
+async def test_two_fleets_that_grow_together_are_one(opened: Opened) -> None:
+    one, two = opened(), opened()
+    await asyncio.gather(*(asyncio.to_thread(asyncio.run, p.grow(GROUP, 3)) for p in (one, two)))
+    group = await until(two, lambda group: len(group.hosts) >= 3)
+    assert (group.size, len(group.hosts)) == (3, 3)
+    assert await seen(one) == group
+    await one.close()
+    if two is not one:
+        await two.close()
 
 
 @in_loop
@@ -239,16 +252,6 @@ async def test_hosts_end_with_their_lifeline(
     lifeline.kill()
     await eventually(lambda: not running(host.id))
     await end_all(port)
-
-
-@in_loop
-async def test_two_fleets_that_grow_together_are_one(tmp_path: Path) -> None:
-    write_settings(tmp_path, ProcessSettings(command=SLEEP))
-    one, two = ProcessFleet(tmp_path), ProcessFleet(tmp_path)
-    await asyncio.gather(*(asyncio.to_thread(asyncio.run, p.grow(GROUP, 3)) for p in (one, two)))
-    assert len((await seen(one)).hosts) == 3
-    await end_all(one)
-    await two.close()
 
 
 # ---------------------------------------------------------------------- EC2 Auto Scaling

@@ -11,6 +11,7 @@ from corekit.cli.table import Column
 from corekit.units import format_duration, format_percent, plain_percent
 from gpu_scheduler.client.status import SystemStatus
 from gpu_scheduler.data_names import host_text
+from gpu_scheduler.floors import floor_lines
 from gpu_scheduler.model import Device, HostState, Lease, Share
 from gpu_scheduler.policy_parameters import Given
 from gpu_scheduler.protocol.answers import (
@@ -127,7 +128,7 @@ def _ends(left_s: float | None) -> str:
 
 
 def echo_hosts(found: InventoryAnswer) -> None:
-    """Hosts, the number of declared devices, and pools of hosts that come and go."""
+    """Hosts, the number of declared devices, pools of hosts that come and go, and warm floors."""
     rows = [
         (
             host.host,
@@ -145,6 +146,8 @@ def echo_hosts(found: InventoryAnswer) -> None:
         echo(f"{declared} more devices are declared")
     for pool in () if found.fleet is None else found.fleet.pools:
         echo(pool.text)
+    for line in floor_lines(found.floors, found.floors_left_out):
+        echo(line)
 
 
 def _host_state(host: HostView) -> str:

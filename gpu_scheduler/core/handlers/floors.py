@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 
 from corekit.ids import DeviceId, HostId
 from corekit.values import replace
@@ -28,6 +28,7 @@ from gpu_scheduler.core.inventory.index import feasibility_key
 from gpu_scheduler.core.inventory.inventory import HostEntry
 from gpu_scheduler.core.placement.candidates import Search
 from gpu_scheduler.core.placement.eviction import resident_key
+from gpu_scheduler.core.placement.explain import REASON_TEXT
 from gpu_scheduler.core.placement.gangs import fitting_by_preference
 from gpu_scheduler.core.state.state import State
 from gpu_scheduler.core.state.timers import TimerKind
@@ -54,17 +55,30 @@ COMPARED_MAX = 64
 #: A check ends after so many slots, or devices, which is also the most for one slot: 0.1 s. The
 #: next one continues.
 CHECK_SLOTS_MAX, SEARCHED_MAX = 32, 1024
-#: Most floors that are shown.
-VIEWS_MAX = 200
+#: Most floors that are shown; most devices that are compared to name the nearest one.
+VIEWS_MAX, NAMED_MAX = 200, 16
 #: Workers on such devices stay for now.
 _PASSING = (None, NoFit.HOST_STALE, NoFit.SUSPECT)
 
 
-def keep_warm(tx: Transaction, event: on.Asked[ops.KeepWarm]) -> answers.Done:
-    """Replace the floors of a session. Idempotent."""
-    if tx.state.floors.declare(event.session, event.op.floors):
+def keep_warm(tx: Transaction, event: on.Asked[ops.KeepWarm]) -> answers.KeepWarmAnswer:
+    """Replace the floors of a session, but for those that its key may not declare. Idempotent."""
+    numbered = list(enumerate(event.op.floors))
+    allowed = tuple(floor for number, floor in numbered if number not in event.denied)
+    refused = tuple(
+        FloorView(
+            tenant=floor.request.tenant,
+            workload=floor.request.workload or "",
+            workers_min=floor.workers_min,
+            workers=0,
+            why=event.denied[number],
+        )
+        for number, floor in numbered
+        if number in event.denied
+    )
+    if tx.state.floors.declare(event.session, allowed, refused):
         check(tx)
-    return answers.Done()
+    return answers.KeepWarmAnswer(refused=refused)
 
 
 def check(tx: Transaction, name: str = "") -> None:  # noqa: ARG001 - there is one timer
@@ -168,6 +182,7 @@ def _placed(
             if books.is_full:
                 resumes_at = key
                 break
+    state.floors.slots_mib = books.slots_mib
     return {key: tuple(found) for key, found in slots.items() if found}, resumes_at
 
 
@@ -176,7 +191,7 @@ class _Books:
 
     def __init__(self, tx: Transaction) -> None:
         self._state, self._at_s = tx.state, tx.at_s
-        self._mib: Counter[DeviceId] = Counter()
+        self.slots_mib: Counter[DeviceId] = Counter()
         self._held: Counter[tuple[FloorKey, DeviceId]] = Counter()
         self._slots = self._searched = 0
         self._missed: set[tuple[object, ...]] = set()
@@ -234,29 +249,19 @@ class _Books:
         state = self._state
         self._searched += 1
         host = state.inventory.hosts[state.inventory.devices[device].host]
-        left_mib = state.inventory.state_of(device).free_mib - self._mib[device]
+        left_mib = state.inventory.state_of(device).free_mib - self.slots_mib[device]
         is_held = self._holder_mib(request, device) is not None
         if host.loads_ahead and (is_held or self._fits(request, device)):
             yield is_held, left_mib
 
     def _fits(self, request: Request, device: DeviceId) -> bool:
-        here, booked_mib = self._state.inventory.state_of(device), self._mib[device]
-        if request.sharing is Sharing.EXCLUSIVE and booked_mib:
-            return False
-        idle = here._replace(
-            free_mib=here.free_mib - booked_mib,
-            free_permille=COMPUTE_PERMILLE_MAX,
-            reserved_for=None,
-            host_state=HostState.UP,  # a moment of silence moves no slot
-            health=Health.OK,
-        )
-        return fits(request, idle) is None
+        return _misfit(self._state, request, device, self.slots_mib[device]) is None
 
     def _book(self, request: Request, device: DeviceId) -> bool:
         if not self._fits(request, device):
             return False
         known = self._state.inventory.devices[device]
-        self._mib[device] += share_of(request, known.device, known.host).memory_mib
+        self.slots_mib[device] += share_of(request, known.device, known.host).memory_mib
         return True
 
     def _hold(self, request: Request, device: DeviceId) -> bool:
@@ -264,7 +269,7 @@ class _Books:
         memory_mib = self._holder_mib(request, device)
         if memory_mib is None:
             return False
-        self._mib[device] += memory_mib
+        self.slots_mib[device] += memory_mib
         self._held[_key(request), device] += 1
         return True
 
@@ -273,6 +278,21 @@ class _Books:
         found = _workers_mib(self._state, request, device)
         number = self._held[_key(request), device]
         return found[number] if number < len(found) else None
+
+
+def _misfit(state: State, request: Request, device: DeviceId, slots_mib: int) -> NoFit | None:
+    """The reason why no worker fits beside leases and slots, whatever its host's state is."""
+    here = state.inventory.state_of(device)
+    if request.sharing is Sharing.EXCLUSIVE and slots_mib:
+        return NoFit.SHARED_TAKEN
+    idle = here._replace(
+        free_mib=here.free_mib - slots_mib,
+        free_permille=COMPUTE_PERMILLE_MAX,
+        reserved_for=None,
+        host_state=HostState.UP,  # a moment of silence moves no slot
+        health=Health.OK,
+    )
+    return fits(request, idle)
 
 
 def _key(request: Request) -> FloorKey:
@@ -291,14 +311,28 @@ def _workers_mib(state: State, request: Request, device: DeviceId) -> list[int]:
 # ---------------------------------------------------------------------- views
 
 
-def views(tx: Transaction) -> tuple[FloorView, ...]:
-    """The first floors by tenant and workload, with what there is of them."""
-    state = tx.state
+def view_of(tx: Transaction, request: Request) -> FloorView | None:
+    """The floor of the workload of a request, with what there is of it; None = it has none."""
+    key, floors = _key(request), tx.state.floors
+    if request.workload is None:
+        return None
+    if (floor := floors.wanted().get(key)) is None:
+        return next((one for one in floors.refused() if (one.tenant, one.workload) == key), None)
+    used = sum(len(slots) for (tenant, _), slots in floors.slots.items() if tenant == key[0])
+    return _view(tx.state, key, floor, used)
+
+
+def views(tx: Transaction) -> tuple[tuple[FloorView, ...], int]:
+    """The first floors by tenant and workload, with what there is of them, then refused ones; and
+    the number that is left out."""
+    state, wanted, refused = tx.state, tx.state.floors.wanted(), tx.state.floors.refused()
     used: Counter[str] = Counter()
     for (tenant, _), slots in state.floors.slots.items():
         used[tenant] += len(slots)
-    shown = islice(state.floors.wanted().items(), VIEWS_MAX)
-    return tuple(_view(state, key, floor, used[key[0]]) for key, floor in shown)
+    shown = islice(wanted.items(), VIEWS_MAX)
+    kept = tuple(_view(state, key, floor, used[key[0]]) for key, floor in shown)
+    found = (*kept, *refused[: VIEWS_MAX - len(kept)])
+    return found, len(wanted) + len(refused) - len(found)
 
 
 def _view(state: State, key: FloorKey, floor: WarmFloor, used: int) -> FloorView:
@@ -311,7 +345,7 @@ def _view(state: State, key: FloorKey, floor: WarmFloor, used: int) -> FloorView
     if not _allowed(state):
         why = "warm workers are switched off (warm_workers_max, warm_memory_pct_max)"
     elif (left := floor.workers_min - len(slots)) > 0:
-        why = _why_left(state, key, left, used)
+        why = _why_left(state, floor.request, left, used)
     elif missing:
         more = f" and {len(missing) - 3} more devices" if len(missing) > 3 else ""
         why = f"being loaded on {', '.join(missing[:3])}{more}"
@@ -320,10 +354,36 @@ def _view(state: State, key: FloorKey, floor: WarmFloor, used: int) -> FloorView
     )
 
 
-def _why_left(state: State, key: FloorKey, left: int, used: int) -> str:
+def _why_left(state: State, request: Request, left: int, used: int) -> str:
+    key = _key(request)
     most, resumes_at = _workers_max(state, key[0]), state.floors.resumes_at
     if used >= most:
         return f"its tenant has {used} workers of floors, of at most {most}"
     if resumes_at is not None and key >= resumes_at:
         return f"a device for {left} more is being searched"
-    return f"no device has room for {left} more"
+    return f"no device has room for {left} more{_nearest(state, request)}"
+
+
+def _nearest(state: State, request: Request) -> str:
+    """What the device lacks that could have a worker, and has the most memory left."""
+    inventory, slots_mib = state.inventory, state.floors.slots_mib
+    groups = chain.from_iterable(inventory.index.ranked(request))
+    feasible = islice(chain.from_iterable(one.nearest_first() for one in groups), NAMED_MAX)
+    ranked = (
+        (unavailable_reason(here) is None, here.free_mib - slots_mib.get(device, 0), device)
+        for device in feasible
+        for here in [inventory.state_of(device)]
+    )
+    is_available, left_mib, device = max(ranked, default=(False, 0, None))
+    if device is None:
+        return ", and no known one ever has"
+    known, here = inventory.devices[device], inventory.state_of(device)
+    need_mib = share_of(request, known.device, known.host).memory_mib
+    reason = _misfit(state, request, device, slots_mib.get(device, 0))
+    if not inventory.hosts[known.host].loads_ahead:
+        lack = "does not load without a lease"
+    elif not is_available or reason not in (None, NoFit.MEMORY):
+        lack = f"is {REASON_TEXT[unavailable_reason(here) or reason or NoFit.MEMORY]}"
+    else:
+        lack = f"has {max(0, left_mib)} MiB free of {need_mib} MiB needed"
+    return f": {known.host}/{known.device.index} {lack}"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from corekit.ids import DeviceId, HostId, SessionId
-from gpu_scheduler.floors import HostFloor, WarmFloor
+from gpu_scheduler.floors import FloorView, HostFloor, WarmFloor
 
 #: Tenant and workload.
 FloorKey = tuple[str, str]
@@ -28,17 +28,36 @@ class Floors:
 
     def __init__(self) -> None:
         self._declared: dict[SessionId, tuple[WarmFloor, ...]] = {}
+        self._refused: dict[SessionId, tuple[FloorView, ...]] = {}
         self.slots: Mapping[FloorKey, tuple[Slot, ...]] = {}
         #: The floor at which the search for places continues soon; None = it has been through all.
         self.resumes_at: FloorKey | None = None
         self.pushed: dict[HostId, tuple[HostFloor, ...]] = {}  #: what hosts were sent last
+        #: The memory of slots, beside that of leases, as the newest check has placed them.
+        self.slots_mib: Mapping[DeviceId, int] = {}
 
-    def declare(self, session: SessionId, floors: tuple[WarmFloor, ...]) -> bool:
-        """Replace the floors of a session; False: nothing has changed."""
+    def declare(
+        self,
+        session: SessionId,
+        floors: tuple[WarmFloor, ...],
+        refused: tuple[FloorView, ...] = (),
+    ) -> bool:
+        """Replace the floors of a session, and those that its key may not declare; False: the
+        floors have not changed."""
         changed = self._declared.pop(session, ()) != floors
+        self._refused.pop(session, None)
         if floors:
             self._declared[session] = floors
+        if refused:
+            self._refused[session] = refused
         return changed
+
+    def refused(self) -> tuple[FloorView, ...]:
+        """The floors that no session may declare that has tried, by name."""
+        wanted = self.wanted() if self._refused else {}
+        every = (one for session in sorted(self._refused) for one in self._refused[session])
+        found = {(one.tenant, one.workload): one for one in every}
+        return tuple(found[key] for key in sorted(found) if key not in wanted)
 
     def wanted(self) -> dict[FloorKey, WarmFloor]:
         """The highest floor of each workload, by name; of equal ones that of the first session."""

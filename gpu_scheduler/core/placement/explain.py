@@ -157,7 +157,8 @@ def _largest_fit(most: Request | None, inventory: Inventory) -> str:
     return f"{most.count} × {'/'.join(kinds)} with {most.memory_mib} MiB, 100 %"
 
 
-_REASON_TEXT = {
+#: What a device is that does not serve a request.
+REASON_TEXT = {
     NoFit.KIND: "of another kind",
     NoFit.MODEL: "of another model",
     NoFit.MEMORY: "with too little memory",
@@ -234,7 +235,7 @@ def _inventory_text(inventory: Inventory, explanation: Explanation) -> str:
         declared = next(inventory.declared_classes(), None)
         return "no device is known" if declared is None else "no device has registered yet"
     counts = explanation.counts
-    parts = [f"{counts[reason]} {_REASON_TEXT[reason]}" for reason in _REASONS if reason in counts]
+    parts = [f"{counts[reason]} {REASON_TEXT[reason]}" for reason in _REASONS if reason in counts]
     # SAME_HOST counts the devices that fit
     if explanation.devices_fitting and NoFit.SAME_HOST not in counts:
         parts.insert(0, f"{explanation.devices_fitting} fitting")

@@ -66,8 +66,7 @@ def inventory(tx: QueueTransaction, event: on.Asked[ops.Inventory]) -> answers.I
     wanted = (host for host in by_name if after is None or host.host > after)
     page, more = _first(wanted, limit, lambda host: len(host.devices))
     declared = () if after is not None else known.declared[:limit]
-    kept_warm = () if after is not None else floors.views(tx)
-    floors_left_out = 0 if after is not None else len(tx.state.floors.wanted()) - len(kept_warm)
+    kept_warm, floors_left_out = ((), 0) if after is not None else floors.views(tx)
     return answers.InventoryAnswer(
         hosts=tuple(_host(tx, host) for host in page),
         declared=declared,
@@ -163,6 +162,17 @@ def _queued(waiting: Waiting, position: int | None) -> answers.QueuedView:
 
 def explain(tx: QueueTransaction, event: on.Asked[ops.Explain]) -> answers.ExplainAnswer:
     """Explain a queued, granted or refused request by attempt or holder, or a dry run."""
+    answer, request = _explained(tx, event)
+    floor, why = floors.view_of(tx, request), answer.explanation
+    if floor is None:
+        return answer
+    why = replace(why, floor=floor, sentence=f"{why.sentence}; {floor.short_text}")
+    return replace(answer, explanation=why)
+
+
+def _explained(
+    tx: QueueTransaction, event: on.Asked[ops.Explain]
+) -> tuple[answers.ExplainAnswer, Request]:
     op = event.op
     state, attempt = tx.state, op.attempt
     record = tx.record_of(op.holder)
@@ -170,11 +180,12 @@ def explain(tx: QueueTransaction, event: on.Asked[ops.Explain]) -> answers.Expla
         attempt = attempt_id(record.holder, record.attempt)
     lease = state.leases.get(state.lease_of.get(attempt or "", LeaseId("")))
     if lease is not None:
-        return _granted(tx, lease)
+        return _granted(tx, lease), lease.request
     waiting = state.queue.entries.get(attempt or "")
     if waiting is not None:
         explanation = _in_full(tx, waiting, answers.Outcome.WAITING)
-        return answers.ExplainAnswer(outcome=answers.Outcome.WAITING, explanation=explanation)
+        answer = answers.ExplainAnswer(outcome=answers.Outcome.WAITING, explanation=explanation)
+        return answer, waiting.request
     newcomer = _newcomer(tx, event, state.refused.get(attempt or ""))
     if newcomer is None:
         raise AppError(ErrorCode.NOT_FOUND, _nothing(event, record))
@@ -184,7 +195,8 @@ def explain(tx: QueueTransaction, event: on.Asked[ops.Explain]) -> answers.Expla
     if evaluation.full is not None:
         sentence = f"{explanation.sentence}; {evaluation.full.message}"
         explanation = replace(explanation, sentence=sentence)
-    return answers.ExplainAnswer(outcome=evaluation.outcome, explanation=explanation)
+    answer = answers.ExplainAnswer(outcome=evaluation.outcome, explanation=explanation)
+    return answer, newcomer.request
 
 
 def _newcomer(

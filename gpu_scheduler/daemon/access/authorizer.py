@@ -10,7 +10,7 @@ run to every key that is not bound to another tenant.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +19,7 @@ from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.daemon.access.iam_join import IamKeyIssuer
 from gpu_scheduler.daemon.access.keys import KeyEntry, KeyRole, keys_in, verified
 from gpu_scheduler.daemon.access.sources import FileSecret, SecretSource
+from gpu_scheduler.floors import WarmFloor
 from gpu_scheduler.model import Request
 from gpu_scheduler.names import is_away
 from gpu_scheduler.protocol import ops
@@ -197,11 +198,24 @@ class Authorizer:
             least, what = KeyRole.REQUESTER, "'beat' with a limit or a pause of an account"
         if caller.key is None or _RANK[caller.key.role] < _RANK[least]:
             raise _role_denial(caller, least, what)
-        if caller.key.role is KeyRole.REQUESTER:
+        if caller.key.role is KeyRole.REQUESTER and not isinstance(value, ops.KeepWarm):
             self._check_tenant(caller.key, value)
             _check_priority(caller.key, value)
             self._check_lease(caller.key, value)
             self._check_job(caller.key, value)
+
+    def denied_floors(self, caller: Caller, op: ops.KeepWarm) -> Mapping[int, str]:
+        """By number, the floors that the caller may not declare, and why; the others hold."""
+        key, denied = caller.key, dict[int, str]()
+        if key is None or key.role is not KeyRole.REQUESTER:
+            return denied
+        for number, floor in enumerate(op.floors):
+            try:
+                self._check_tenant(key, floor)
+                _check_priority(key, floor)
+            except AppError as error:
+                denied[number] = error.message
+        return denied
 
     def _check_tenant(self, key: KeyEntry, value: object) -> None:
         if key.tenant is None:
@@ -309,12 +323,10 @@ def _check_priority(key: KeyEntry, value: object) -> None:
 
 
 def _requests(value: object) -> tuple[Request, ...]:
-    """The requests of devices in an op: of one attempt, of all steps of a run, or of floors."""
-    if isinstance(value, ops.KeepWarm):
-        return tuple(floor.request for floor in value.floors)
+    """The requests of devices: of one attempt or floor, or of all steps of a run."""
     if isinstance(value, ops.Admit):
         return tuple(step.request for step in value.steps)
-    return (value.request,) if isinstance(value, ops.Attempt | ops.Reserve) else ()
+    return (value.request,) if isinstance(value, ops.Attempt | ops.Reserve | WarmFloor) else ()
 
 
 def _may_act_for(key: KeyEntry, owner: KeyEntry) -> bool:

@@ -42,7 +42,7 @@ class Redaction:
             answers.LeasesAnswer: _each("leases", self._lease),
             answers.LeaseAnswer: self._lease_answer,
             answers.QueueAnswer: _each("queue", self._queued),
-            answers.ExplainAnswer: _explain_answer,
+            answers.ExplainAnswer: self._explain_answer,
             answers.WorkloadsAnswer: _each("workloads", self._workload),
         }
 
@@ -107,9 +107,7 @@ class Redaction:
         return replace(view, workload=workload_key(view.tenant, view.workload))
 
     def _floor(self, caller: Caller, view: FloorView) -> FloorView:
-        if self._sees(caller, view.tenant):
-            return view
-        return replace(view, workload=workload_key(view.tenant, view.workload))
+        return view if self._sees(caller, view.tenant) else view.redacted()
 
     # --- answers
 
@@ -127,6 +125,17 @@ class Redaction:
             return answer
         return answers.RecordAnswer(record=self._record(caller, answer.record))
 
+    def _explain_answer(
+        self, caller: Caller, answer: answers.ExplainAnswer
+    ) -> answers.ExplainAnswer:
+        """Without the names of what is loaded, whichever caller's request it explains."""
+        why = answer.explanation
+        if why.floor is not None:
+            why = replace(why, floor=self._floor(caller, why.floor))
+        if why.largest is not None and (why.largest.warm_key or why.largest.workload):
+            why = replace(why, largest=replace(why.largest, warm_key=None, workload=None))
+        return answer if why is answer.explanation else replace(answer, explanation=why)
+
     def _lease_answer(self, caller: Caller, answer: answers.LeaseAnswer) -> answers.LeaseAnswer:
         return answers.LeaseAnswer(lease=self._lease(caller, answer.lease))
 
@@ -137,12 +146,3 @@ def _each(items: str, form: Form) -> Form:
         return msgspec.structs.replace(answer, **{items: seen})
 
     return of_answer
-
-
-def _explain_answer(_: Caller, answer: answers.ExplainAnswer) -> answers.ExplainAnswer:
-    """Without the names of what is loaded, whichever caller's request it explains."""
-    why = answer.explanation
-    if why.largest is None or (why.largest.warm_key is None and why.largest.workload is None):
-        return answer
-    largest = replace(why.largest, warm_key=None, workload=None)
-    return replace(answer, explanation=replace(why, largest=largest))

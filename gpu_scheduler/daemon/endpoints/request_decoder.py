@@ -138,6 +138,9 @@ class RequestDecoder:
             op=_completed(caller, op) if type(op) in _INCOMPLETE else op,
             foreign=self._authorizer.foreign_to(caller) if type(op) is ops.Orphans else (),
             sees_all=caller.sees_all,
+            denied=self._authorizer.denied_floors(caller, op)
+            if isinstance(op, ops.KeepWarm)
+            else {},
             at_s=self._clock.monotonic_s(),
             wall_s=self._clock.wall_s(),
         )

@@ -27,8 +27,6 @@ _ORDERED = "PROVISIONING"
 _REFUSED = "TaskFailedToStart"
 #: DescribeTasks takes so many.
 _BATCH = 100
-#: For so long a client token starts the same task again; an ended task is listed as long.
-_TOKEN_S = 3600.0
 #: ECS lists a new task with a delay of seconds, and may list it, and then not.
 _UNLISTED_S = 60.0
 
@@ -70,23 +68,29 @@ class EcsFleet(BlockingFleet):
     def _grow(self, group: str, size: int) -> None:
         self._check(group)
         living, ended = self._tasks(group, "RUNNING"), self._tasks(group, "STOPPED")
-        if len(living) >= size:
+        missing = size - len(living)
+        if missing <= 0:
             return
         self._forget(group)
-        hour = int(self._wall_s() // _TOKEN_S)
-        seen = [str(hour), group, *sorted(str(one["taskArn"]) for one in (*living, *ended))]
-        for number in range(len(living), size):
-            token = hashlib.sha256("|".join([*seen, str(number)]).encode()).hexdigest()
-            reason = self._ran(group, token)
+        seen = {str(one["taskArn"]) for one in (*living, *ended)}
+        # a number that is taken has one of the tasks that are seen
+        for number in range(len(seen), 2 * len(seen) + missing):
+            task, reason = self._ran(group, number)
             if reason:
                 self._refused.setdefault(group, []).append(reason)
                 return
+            missing -= task not in seen
+            seen.add(task)
+            if not missing:
+                return
 
-    def _ran(self, group: str, token: str) -> str:
-        """Run one task; the reason why there is none, or "".
+    def _ran(self, group: str, number: int) -> tuple[str, str]:
+        """Run the task of this number, unless it was run: its ARN, or the reason why there is none.
 
-        Of equal tokens there is one task: another fleet that sees the same orders the same.
+        Of equal tokens there is one task. Tasks that end keep their number, so fleets that grow at
+        the same time order the same, whether or not they see the first tasks of each other.
         """
+        token = hashlib.sha256(f"{group}|{number}".encode()).hexdigest()
         try:
             answer = self._client.run_task(
                 cluster=self._cluster,
@@ -99,13 +103,13 @@ class EcsFleet(BlockingFleet):
         except AppError as error:  # such as the quota of tasks that wait for an instance
             if error.code is not ErrorCode.INVALID:
                 raise
-            return error.message
+            return "", error.message
         for task in answer["tasks"]:
-            started = self._started.setdefault(group, {})
-            started[str(task["taskArn"])] = self._wall_s(), task
-            return ""
+            arn, started = str(task["taskArn"]), self._started.setdefault(group, {})
+            started[arn] = self._wall_s(), task
+            return arn, ""
         failures = [str(one.get("detail") or one["reason"]) for one in answer["failures"]]
-        return "; ".join(failures) or "ECS has made no task"
+        return "", "; ".join(failures) or "ECS has made no task"
 
     def _withdraw(self, group: str) -> None:
         self._check(group)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from corekit.ids import LeaseId
 from corekit.ring import Ring
 from corekit.values import Value, replace
+from gpu_scheduler.floors import FloorView
 from gpu_scheduler.model import Lease, Record
 from gpu_scheduler.protocol.answers import HostView, QueueAnswer, QueuedView
 from gpu_scheduler.protocol.pools import FleetView, PoolView
@@ -116,6 +117,8 @@ class Pools(Value):
 
     pools: tuple[PoolEntry, ...]
     notices: tuple[str, ...]
+    floors: tuple[FloorView, ...] = ()  #: warm floors, as many as are shown
+    floors_left_out: int = 0
 
 
 class Picture:
@@ -128,6 +131,7 @@ class Picture:
         self.left_out = 0  #: waiting requests after those of `queue`
         self._pools: FleetView | None = None
         self._pools_at_s = 0.0  #: wall clock of that view
+        self._floors: tuple[tuple[FloorView, ...], int] = (), 0
         self.batches = Batches(run)
         self.connected = False
         self.as_of_s = 0.0
@@ -194,6 +198,12 @@ class Picture:
         if _without_ages(before) != _without_ages(found):
             self.batches.note("pool", "", {})
 
+    def put_floors(self, found: tuple[FloorView, ...], left_out: int) -> None:
+        """The warm floors, and the number of those that are left out."""
+        if self._floors != (found, left_out):
+            self._floors = found, left_out
+            self.batches.note("pool", "", {})
+
     def parameter_changed(self, name: str, value: object) -> None:
         kind = "policy" if name == "policy" else "parameters"
         self.batches.note(kind, name, {"name": name, "value": value})
@@ -203,7 +213,8 @@ class Picture:
     def pools(self) -> Pools:
         found = self._pools or FleetView(pools=())
         entries = tuple(_pool(one, self._pools_at_s) for one in found.pools)
-        return Pools(pools=entries, notices=found.notices)
+        floors, left_out = self._floors
+        return Pools(pools=entries, notices=found.notices, floors=floors, floors_left_out=left_out)
 
     def overview(self) -> Overview:
         fleet = self.fleet.counts()

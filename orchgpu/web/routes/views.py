@@ -93,13 +93,16 @@ async def fleet_summary(request: web.Request) -> web.Response:
 
 @ROUTES.get("/api/fleet/pools")
 async def pools(request: web.Request) -> web.Response:
-    """The pools of hosts that come and go; prices and notices for operators only."""
+    """The pools of hosts that come and go, and warm floors; prices, notices and the workloads of
+    other tenants for operators only."""
     viewer = (await session_of(request)).viewer
     found = request.app[CONSOLE].picture.pools()
     if not viewer.sees_all:
-        found = replace(
-            found, pools=tuple(replace(one, usd_per_h=0.0) for one in found.pools), notices=()
+        pools = tuple(replace(one, usd_per_h=0.0) for one in found.pools)
+        floors = tuple(
+            one if one.tenant == viewer.tenant else one.redacted() for one in found.floors
         )
+        found = replace(found, pools=pools, notices=(), floors=floors)
     return answered(found)
 
 

@@ -79,6 +79,9 @@ async def test_overview_fleet_and_queue(site: Site) -> None:
         pool |= {"usd_per_h": 3.0}
         counted = {**pool, "size": 1, "states": {"idle": 1}, "closed": "it is left out"}
         assert "ok" in await fleet.ask(op="report_fleet", pools=[counted], notices=["one"])
+        request = {"memory_mib": 9, "workload": "secret", "tenant": "lab"}
+        floor = {"request": request, "workers_min": 2}
+        assert "ok" in await peer.ask(op="keep_warm", floors=[floor])
         for number in range(3):  # two devices: the third one waits
             await site.begun(peer, f"queue{number}")
 
@@ -107,6 +110,10 @@ async def test_overview_fleet_and_queue(site: Site) -> None:
         assert (pools["notices"], pools["pools"][0]["usd_per_h"]) == (["one"], 3.0)
         shown = await reader.get("/api/fleet/pools")
         assert (shown["notices"], shown["pools"][0]["usd_per_h"]) == ([], 0.0)
+        (kept,), (seen,) = pools["floors"], shown["floors"]
+        assert (kept["tenant"], kept["workload"], kept["workers_min"]) == ("lab", "secret", 2)
+        assert "no device has room for 2 more" in kept["why"]
+        assert seen["workload"] == "secret", "the reader is of that tenant"
         queue = await browser.get("/api/queue")
         assert queue["total"] == 1
         waiting = queue["items"][0]

@@ -42,6 +42,26 @@ PROGRAM = file("host", more="    host: {warm: true}\n").replace(
 DATA = file("lambda", more="    data: {proteins: 's3://lab/proteins.fasta'}\n")
 
 
+LONG = "{" + ", ".join(f"op{n}: {{model: {'m' * 900}}}" for n in range(9)) + "}"
+
+
+@pytest.mark.parametrize(
+    ("loads", "why"),
+    [
+        (LONG, "at most 8192 bytes as JSON, not 83"),
+        ("{" + ", ".join(f"op{n}: {{}}" for n in range(33)) + "}", "at most 32 operations, not 33"),
+        ("{op: {model: " + "m" * 1000 + "}}", "at most 1000 characters of arguments"),
+    ],
+)
+def test_loads_that_the_scheduler_would_refuse_are_found_at_their_key(loads: str, why: str) -> None:
+    text = with_gpu(f"memory: 1GiB, warm_min: 2, warm_loads: {loads}")
+    line, row = next((n, one) for n, one in enumerate(text.splitlines(), 1) if "warm_" in one)
+    found = message(text)
+    assert found.startswith(f"f:{line}:{row.index(loads) + 1}:")
+    assert "gpu.warm_loads: warm_loads has" in found
+    assert why in found
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

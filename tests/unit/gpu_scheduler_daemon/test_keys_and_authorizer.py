@@ -20,9 +20,12 @@ from gpu_scheduler.daemon.access.keys import (
     revoke_key,
     verified,
 )
+from gpu_scheduler.daemon.access.redaction import Redaction
+from gpu_scheduler.floors import FloorView, WarmFloor
 from gpu_scheduler.model import Request
 from gpu_scheduler.promises import PromisedStep, Slo
-from gpu_scheduler.protocol import ops
+from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.verdicts import Explanation
 
 
 def added(path: Path, name: str, role: KeyRole, **bound: Any) -> str:
@@ -287,6 +290,44 @@ def test_a_promise_is_for_the_tenant_of_the_key_and_within_its_priority(path: Pa
     authorizer.authorize(anyone, "waive", ops.Waive(run="r-other"))
     with denied("tenant 'lab' only, not for 'other'"):
         authorizer.authorize(caller, "waive", ops.Waive(run="r-other"))
+
+
+def test_an_explanation_names_no_workload_to_another_tenant(path: Path) -> None:
+    key, other = (added(path, one, KeyRole.REQUESTER, tenant=one) for one in ("lab", "x"))
+    authorizer = Authorizer(path, owner_of, job_of, run_of)
+    floor = FloorView(tenant="lab", workload="w", workers_min=1, workers=0)
+    why = Explanation(
+        devices_known=0,
+        devices_fitting=0,
+        counts={},
+        position=None,
+        largest_fit="",
+        sentence="",
+        floor=floor,
+    )
+    answer = answers.ExplainAnswer(outcome=answers.Outcome.WAITING, explanation=why)
+    redaction = Redaction(authorizer)
+    assert redaction.of(authorizer.caller(key), answer) == answer
+    seen = redaction.of(authorizer.caller(other), answer)
+    assert isinstance(seen, answers.ExplainAnswer)
+    assert seen.explanation.floor == floor.redacted() != floor
+
+
+def test_floors_that_a_key_may_not_declare_are_refused_one_by_one(path: Path) -> None:
+    key = added(path, "a", KeyRole.REQUESTER, tenant="lab")
+    reader, chief = added(path, "r", KeyRole.READER), added(path, "o", KeyRole.OPERATOR)
+    authorizer = Authorizer(path, owner_of, job_of, run_of)
+    asked = ({"tenant": "lab"}, {"tenant": "other"}, {"tenant": "lab", "priority": 5})
+    requests = [Request(memory_mib=1, workload="w", **one) for one in asked]
+    op = ops.KeepWarm(floors=tuple(WarmFloor(request=one, workers_min=1) for one in requests))
+    authorizer.authorize(authorizer.caller(key), "keep_warm", op)
+    denials = authorizer.denied_floors(authorizer.caller(key), op)
+    assert [*denials] == [1, 2]
+    assert denials[1] == "key 'a' may request for tenant 'lab' only, not for 'other'"
+    assert "may request priority 0 at most, not 5" in denials[2]
+    assert not authorizer.denied_floors(authorizer.caller(chief), op)
+    with denied("needs requester"):
+        authorizer.authorize(authorizer.caller(reader), "keep_warm", op)
 
 
 @pytest.mark.parametrize(("most", "priority"), [(0, 1), (0, 100), (5, 6), (-10, 0)])

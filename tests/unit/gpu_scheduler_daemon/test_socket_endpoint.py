@@ -13,6 +13,7 @@ from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.daemon.access.authorizer import Authorizer
 from gpu_scheduler.daemon.access.connection_admission import ConnectionAdmission
+from gpu_scheduler.daemon.access.keys import KeyEntry, KeyRole, add_key
 from gpu_scheduler.daemon.access.redaction import Redaction
 from gpu_scheduler.daemon.access.secret import LeaseSecrets
 from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
@@ -128,6 +129,24 @@ async def test_a_report_of_a_newer_fleet_is_taken_without_what_is_unknown(tmp_pa
     reported = [one.op for one in system.submitted if isinstance(one, on.Asked)]
     expected = PoolView(name="a", kind=DeviceKind.CPU, memory_mib=1, max=2, states={}, start_s=9.0)
     assert reported[-1:] == [ops.ReportFleet(pools=(expected,))]
+
+
+@pytest.mark.asyncio
+async def test_the_core_learns_which_floors_a_key_may_not_declare(tmp_path: Path) -> None:
+    bound = KeyEntry(name="a", role=KeyRole.REQUESTER, sha256="0" * 64, tenant="lab")
+    key = add_key(tmp_path / "keys.json", bound).encode()
+    system = System(tmp_path)
+    floors = b",".join(
+        b'{"request":{"memory_mib":1,"workload":"w","tenant":"%b"},"workers_min":1}' % tenant
+        for tenant in (b"lab", b"other")
+    )
+    hello = HELLO.replace(b'"session"', b'"key":"' + key + b'","session"')
+    declared = b'{"id":1,"op":"keep_warm","floors":[' + floors + b"]}\n"
+    system.connection.data_received(hello + declared)
+    event = system.submitted[-1]
+    assert isinstance(event, on.Asked)
+    assert len(event.op.floors) == 2
+    assert [*event.denied] == [1]
 
 
 #: Each with half a character: in the envelope, a field, its name, an opaque part, behind the id.

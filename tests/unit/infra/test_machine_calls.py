@@ -14,6 +14,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.client import BaseClient
+from click.testing import CliRunner
 from moto import mock_aws
 
 from corekit.errors import AppError, ErrorCode
@@ -21,10 +22,13 @@ from fdl.plan.resources import DeployTarget
 from gpu_scheduler.daemon.access.sources import source_of
 from gpu_scheduler.daemon.log.port import Log
 from gpu_scheduler.daemon.log.registry import open_log, parse_log_address
+from orchgpu.adapters.aws.ecs_fleet import ecs
 from orchgpu.adapters.aws.fleet import auto_scaling
 from orchgpu.adapters.aws.machine import AwsMachine
+from orchgpu.cli.commands.operation.iam import command as iam
 from orchgpu.permissions.model import STACK_TAG, Scope, document
 from orchgpu.permissions.roles import role_kind
+from tests.fleet_ports import CLUSTER, made_cluster
 from tests.iam_policies import Policy, Request, allowed
 from tests.iam_requests import Account
 
@@ -122,8 +126,10 @@ def _log() -> closing[Log]:
     return closing(open_log(parse_log_address(f"dynamodb://lab/main?region={REGION}"), 5.0))
 
 
-def policy_of(*roles: str, stack: str = "lab") -> list[Policy]:
-    scope = Scope(place=PLACE, bucket_prefix="gpu-", function_prefix="gpu-", stack=stack)
+def policy_of(*roles: str, stack: str = "lab", cluster: str = "") -> list[Policy]:
+    scope = Scope(
+        place=PLACE, bucket_prefix="gpu-", function_prefix="gpu-", stack=stack, cluster=cluster
+    )
     return [document(role_kind(role).statements(scope)) for role in roles]
 
 
@@ -179,6 +185,57 @@ def life_of_a_fleet(world: World) -> None:
     asyncio.run(lived())
     with closing(boto3.client("autoscaling")) as scaling:  # it reads them of an order that waits
         scaling.describe_scaling_activities(AutoScalingGroupName=GROUP, MaxRecords=10)
+
+
+def life_of_a_fleet_of_tasks(world: World) -> None:
+    made_cluster(GROUP)
+    world.calls.clear()
+
+    async def lived() -> None:
+        fleet = ecs(CLUSTER, REGION)
+        await fleet.grow(GROUP, 2)
+        [group] = await fleet.list((GROUP,))
+        await fleet.stop(GROUP, group.hosts[0].id)
+        await fleet.withdraw(GROUP)
+        await fleet.close()
+
+    asyncio.run(lived())
+
+
+def test_the_calls_of_a_fleet_of_tasks_are_allowed_by_its_role_and_no_others(lived: Lived) -> None:
+    found = lived(life_of_a_fleet_of_tasks).requests()
+    policies = policy_of("fleet", cluster=CLUSTER)
+    assert [str(one) for one in found if not allowed(one, policies)] == []
+    given = [action for one in policies for s in one["Statement"] for action in s["Action"]]
+    assert {one.action for one in found} == {*given}
+
+
+@pytest.mark.parametrize(
+    ("stack", "cluster", "passed"),
+    [
+        ("other", CLUSTER, {"ecs:ListTasks", "ecs:DescribeTasks", "ecs:StopTask"}),
+        ("lab", "other", {"ecs:DescribeCapacityProviders", "iam:PassRole"}),
+        ("lab", "", set[str]()),
+    ],
+)
+def test_a_fleet_of_tasks_may_do_nothing_in_another_stack_or_cluster(
+    lived: Lived, stack: str, cluster: str, passed: set[str]
+) -> None:
+    """But see and end the tasks of its cluster, which IAM limits to no definition."""
+    policies = policy_of("fleet", stack=stack, cluster=cluster)
+    found = lived(life_of_a_fleet_of_tasks).requests()
+    assert {one.action for one in found if allowed(one, policies)} == passed
+
+
+def test_the_rights_of_a_fleet_are_those_of_its_provider() -> None:
+    where = ("--account", ACCOUNT, "--region", REGION)
+    printed = CliRunner().invoke(iam, ["fleet", "--provider", "ecs:gpus:eu-west-1", *where])
+    assert "cluster/gpus" in printed.output
+    assert "autoscaling" not in printed.output
+    assert "autoscaling" in CliRunner().invoke(iam, ["fleet", *where]).output
+    refused = CliRunner().invoke(iam, ["fleet", "--provider", "processes:/tmp", *where])
+    assert isinstance(refused.exception, AppError)
+    assert "only `auto-scaling` and `ecs:CLUSTER` call AWS" in str(refused.exception)
 
 
 def test_a_fleets_calls_are_allowed_by_its_role(lived: Lived) -> None:

@@ -105,6 +105,7 @@ def test_a_local_clouds_visits_have_its_time_scale() -> None:
             BLAST.replace("job: {", 'job: {completion: object, object: "out/{job}", '),
             "completion: object",
         ),
+        (BLAST.replace("{}", "{memory: 1GiB, warm_min: 1}"), "has `warm_min`, which lasts"),
     ],
 )
 def test_what_needs_the_service_is_refused(text: str, why: str) -> None:

@@ -19,6 +19,7 @@ from corekit.tracing.context import TraceContext, parse_traceparent
 from corekit.tracing.span import Tracer
 from corekit.values import replace
 from gpu_scheduler.client.client import SchedulerClient
+from gpu_scheduler.core import events as on
 from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.protocol import ops
@@ -87,6 +88,7 @@ class Bench:
         tracer: Tracer | None = None,
         budget: Budget | None = None,
         store: type[MemoryStore] = MemoryStore,
+        scheduler_kind: type[SimScheduler] = SimScheduler,
     ) -> None:
         self.clock = LoopClock()
         budget = budget or Budget()
@@ -95,7 +97,7 @@ class Bench:
         for suffix in ("jobs", "dlq", "done"):
             self.cloud.queues.create(0.0, f"search-{suffix}", {})
         self.registry = ChangingRegistry(FUNCTION)
-        self.scheduler = scheduler = SimScheduler(
+        self.scheduler = scheduler = scheduler_kind(
             budget, self.clock, Checker(TenantUsage()), "replica", parameters or Parameters()
         )
         scheduler.start()
@@ -230,6 +232,37 @@ def test_a_floor_that_cannot_be_kept_ends_no_other_one_and_is_logged_once(
     assert noted[:1] == expected
     assert len(noted) == 1 + is_refused
     assert is_refused is ("no function is kept warm" in noted[-1])
+
+
+class OfOneTenant(SimScheduler):
+    """Its callers have a key that is bound to the tenant `lab`."""
+
+    def tell(self, event: on.Event) -> None:
+        if isinstance(event, on.Asked) and isinstance(event.op, ops.KeepWarm):
+            tenants = [one.request.tenant for one in event.op.floors]
+            denied = {n: "for lab only" for n, one in enumerate(tenants) if one != "lab"}
+            event = replace(event, denied=denied)
+        super().tell(event)
+
+
+def test_a_floor_that_the_key_may_not_declare_ends_no_other_one_and_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(bench: Bench) -> None:
+        request = Request(memory_mib=100, workload="w", tenant="lab")
+        kept = replace(FUNCTION, request=request, warm_min=2)
+        other = replace(kept, name="other", request=replace(request, tenant="x"))
+        bench.registry.deployed = {"other": other, kept.name: kept}
+        await bench.replica.start()
+        await asyncio.sleep(20 * Budget().registry_poll_s)
+        state = bench.scheduler.machine.state
+        assert state.floors.wanted() == {("lab", "w"): kept.floor}
+        assert [one.why for one in state.floors.refused()] == ["for lab only"]
+        await bench.replica.drain()
+
+    played(story, scheduler_kind=OfOneTenant)
+    noted = [one.getMessage() for one in caplog.records if "kept warm" in one.getMessage()]
+    assert noted == ["workload w (tenant x) is not kept warm: for lab only"]
 
 
 def test_the_limit_of_an_account_is_read_again_a_minute_after_a_failure() -> None:

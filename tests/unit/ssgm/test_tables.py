@@ -11,6 +11,7 @@ from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId, SessionId
 from corekit.net.addresses import parse_address
 from corekit.values import replace
 from gpu_scheduler.client.commands import tables
+from gpu_scheduler.floors import FloorView
 from gpu_scheduler.model import (
     Device,
     DeviceKind,
@@ -70,6 +71,15 @@ def inventory() -> answers.InventoryAnswer:
         devices=views,
     )
     return answers.InventoryAnswer(hosts=(host,), declared=(device(9),), declared_left_out=4)
+
+
+def test_warm_floors_are_listed_with_the_hosts(capsys: pytest.CaptureFixture[str]) -> None:
+    floor = FloorView(tenant="lab", workload="w", workers_min=2, workers=1, why="no room")
+    tables.echo_hosts(replace(inventory(), floors=(floor,), floors_left_out=3))
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "kept warm: 1 of 2 workers of workload w (tenant lab): no room",
+        "kept warm: 3 more floors",
+    ]
 
 
 def test_hosts(capsys: pytest.CaptureFixture[str]) -> None:

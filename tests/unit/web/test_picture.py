@@ -11,6 +11,7 @@ import pytest
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import LeaseId
 from corekit.values import replace
+from gpu_scheduler.floors import FloorView
 from gpu_scheduler.model import HostState, Step
 from gpu_scheduler.protocol.pools import FleetView
 from orchgpu.jobs.summary import JobSummary, summary_of
@@ -286,6 +287,12 @@ def test_pools_are_shown_with_the_time_of_their_next_host_and_their_ages_are_no_
     picture.put_pools(replace(fleet, pools=(POOL.aged(2.0),)), 1002.0)
     assert picture.pools().pools[0].expected_s == 1050.0
     assert picture.batches.close() is None
+    floor = FloorView(tenant="t", workload="w", workers_min=2, workers=1, why="no room")
+    picture.put_floors((floor,), 3)
+    assert picture.batches.close() is not None
+    picture.put_floors((floor,), 3)
+    assert picture.batches.close() is None
+    assert (picture.pools().floors, picture.pools().floors_left_out) == ((floor,), 3)
     picture.put_pools(None, 1004.0)
     batch = picture.batches.close()
     assert batch is not None

@@ -17,6 +17,7 @@ from corekit.cli.table import Column
 from corekit.decode import encode
 from corekit.units import format_percent
 from gpu_scheduler.data_names import host_text
+from gpu_scheduler.floors import floor_lines
 from gpu_scheduler.model import Health, HostState
 from gpu_scheduler.protocol.answers import DeviceView, HostView
 from orchgpu.cli.options import scheduler_option
@@ -77,10 +78,8 @@ def command(scheduler: str | None, as_json: bool) -> None:
             echo(text)
     for pool in () if inventory.fleet is None else inventory.fleet.pools:
         echo(pool.text)
-    for floor in inventory.floors:
-        echo(floor.text)
-    if inventory.floors_left_out:
-        echo(f"kept warm: {inventory.floors_left_out} more floors")
+    for line in floor_lines(inventory.floors, inventory.floors_left_out):
+        echo(line)
 
 
 def device_row(host: HostView, view: DeviceView) -> tuple[str, ...]:

@@ -56,6 +56,14 @@ _PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
     show_default=True,
     help="For the machines of `orchgpu infra`: the name of their stack.",
 )
+@click.option(
+    "--provider",
+    "hosts",
+    metavar="PROVIDER",
+    default="auto-scaling",
+    show_default=True,
+    help="For `fleet`: `auto-scaling` or `ecs:CLUSTER`, as its --provider.",
+)
 @click.option("--account", metavar="ID", help="Account number. [default: the caller's]")
 @click.option("--region", help="AWS region. [default: FILE's, else the environment's]")
 def command(
@@ -66,6 +74,7 @@ def command(
     function_prefix: str | None,
     secret_prefix: str | None,
     stack: str,
+    hosts: str,
     account: str | None,
     region: str | None,
 ) -> None:
@@ -103,6 +112,7 @@ def command(
         function_prefix=prefixes[1],
         secret_prefix=secret_prefix,
         stack=stack,
+        cluster=_cluster(hosts),
     )
     _echo_policy(document(kind.statements(scope)))
 
@@ -127,6 +137,15 @@ def _check_prefixes(
             "this policy would cover every bucket and function of the account: give a FILE, or"
             " --bucket-prefix and --function-prefix"
         )
+
+
+def _cluster(hosts: str) -> str:
+    """The cluster of a provider of hosts; "" = it has none."""
+    kind, _, rest = hosts.partition(":")
+    cluster = rest.partition(":")[0]
+    if kind == "auto-scaling" or (kind == "ecs" and _STEM.fullmatch(cluster)):
+        return cluster if kind == "ecs" else ""
+    raise invalid(f"--provider {hosts!r}: only `auto-scaling` and `ecs:CLUSTER` call AWS")
 
 
 def _echo_policy(policy: Mapping[str, object]) -> None:

@@ -38,17 +38,27 @@ export function FleetView() {
   `;
 }
 
-/** Pools of hosts that come and go; nothing without a fleet. */
+/** Pools of hosts that come and go, and warm floors; nothing without any. */
 function Pools() {
   const { data } = useResource("/fleet/pools", { kinds: ["pool", "host"], every_s: 10 });
-  if (!data?.pools.length) return null;
   return html`
-    <${Panel} title="Pools">
+    ${data?.pools.length > 0 && html`<${Panel} title="Pools">
       <${Table} label="Hosts by pool" columns=${POOLS} rows=${data.pools} keyOf=${(one) => one.pool} />
       ${data.notices.map((text) => html`<p class="entry muted" key=${text}>${capital(text)}</p>`)}
-    <//>
+    <//>`}
+    ${data?.floors.length > 0 && html`<${Panel} title="Kept warm">
+      <${Table} label="Warm floors" columns=${FLOORS} rows=${data.floors} keyOf=${(one) => `${one.tenant}/${one.workload}`} />
+      ${data.floors_left_out > 0 && html`<p class="entry muted">${data.floors_left_out} more floors</p>`}
+    <//>`}
   `;
 }
+
+const FLOORS = [
+  { label: "Workload", head: true, cell: ({ workload }) => workload },
+  { label: "Tenant", wide: true, cell: ({ tenant }) => tenant },
+  { label: "Workers", kind: "number", cell: ({ workers, workers_min }) => `${Math.min(workers, workers_min)} of ${workers_min}` },
+  { label: "Missing", cell: ({ why }) => (why ? html`<${Cut} text=${why} title=${why} />` : "–") },
+];
 
 const POOLS = [
   { label: "Pool", head: true, cell: ({ pool, model, spot }) => html`<span title=${model || null}>${pool}</span>${spot && html` <span class="chip">spot</span>`}` },

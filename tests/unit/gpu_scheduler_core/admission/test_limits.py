@@ -239,7 +239,7 @@ def test_beats_and_ends_have_no_rate_limit() -> None:
 
 def test_declarations_of_floors_have_a_rate() -> None:
     world = full_world(key_rate_per_s=0.1)
-    assert world.ask(ops.KeepWarm, "a/s", floors=()) == answers.Done()
+    assert world.ask(ops.KeepWarm, "a/s", floors=()) == answers.KeepWarmAnswer()
     assert is_refused(world.ask(ops.KeepWarm, "a/s", floors=()), Limit.KEY_RATE_PER_S)
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from corekit.decode import encode_json
 from corekit.errors import AppError
-from corekit.ids import DeviceId, HostId
+from corekit.ids import AttemptId, DeviceId, HostId
+from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.handlers import floors
 from gpu_scheduler.core.handlers.floors import CHECK_S, SOON_S, VIEWS_MAX
@@ -25,10 +26,12 @@ from gpu_scheduler.model import Batch, DeviceResidents, Request, Resident, Shari
 from gpu_scheduler.parameters import Quota
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol import ops
+from gpu_scheduler.protocol.answers import Outcome
 from gpu_scheduler.warm import workload_key
 from tests.scheduler_world import World, device
 
 LOADS = (("onnx", '{"model": "m"}'),)
+NO_ROOM = "no device has room for 1 more"
 
 
 def floor(workload: str = "w", workers_min: int = 1, memory_mib: int = 400, **f: Any) -> WarmFloor:
@@ -99,7 +102,7 @@ def test_several_workers_share_a_device_as_far_as_it_has_room() -> None:
     world = world_of("a")
     declare(world, floor(workers_min=3))
     assert slots(world) == ["a/d", "a/d"]
-    assert view(world) == (0, 3, "no device has room for 1 more")
+    assert view(world) == (0, 3, f"{NO_ROOM}: a/0 has 200 MiB free of 400 MiB needed")
 
 
 def test_the_second_floor_that_does_not_fit_is_stated_and_displaces_nothing() -> None:
@@ -109,7 +112,7 @@ def test_the_second_floor_that_does_not_fit_is_stated_and_displaces_nothing() ->
     declare(world, floor("a", memory_mib=700), session="s2")
     world.advance(3 * CHECK_S)
     assert (slots(world, "z"), slots(world, "a")) == (["a/d"], [])
-    assert view(world) == (0, 1, "no device has room for 1 more")
+    assert view(world) == (0, 1, f"{NO_ROOM}: a/0 has 300 MiB free of 700 MiB needed")
     assert view(world, 1) == (0, 1, "being loaded on a/d")
     loaded(world, "a", workload="z")
     assert view(world, 1) == (1, 1, "")
@@ -302,7 +305,7 @@ def test_a_check_searches_for_some_slots_and_the_next_ones_go_on(
     assert view(world, 1)[2] == "a device for 2 more is being searched"
     world.advance(SOON_S)
     assert len(slots(world)) == number - 1
-    assert view(world, 2)[2] == "no device has room for 1 more"
+    assert view(world, 2)[2] == f"{NO_ROOM}, and no known one ever has"
     assert world.machine.state.floors.resumes_at is None, "the next check is the usual one"
 
 
@@ -362,6 +365,72 @@ def test_views_are_short_and_few() -> None:
     declare(world, *(floor(f"w{n}") for n in range(VIEWS_MAX + 3)))
     answer = world.ask(ops.Inventory)
     assert (len(answer.floors), answer.floors_left_out) == (VIEWS_MAX, 3)
+
+
+# ---------------------------------------------------------------------- why it is not met
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        ("drained", "a/0 is drained"),
+        ("exclusive", "a/0 is allocated exclusively"),
+        ("cold", "a/0 does not load without a lease"),
+    ],
+)
+def test_the_nearest_device_is_named_with_what_it_lacks(state: str, why: str) -> None:
+    world = World()
+    world.alive["s1"] = None
+    host(world, "a", loads_ahead=state != "cold")
+    if state == "drained":
+        world.ask(ops.Drain, host=HostId("a"))
+    elif state == "exclusive":
+        world.granted("x", Request(memory_mib=1, sharing=Sharing.EXCLUSIVE))
+    declare(world, floor())
+    assert view(world) == (0, 1, f"{NO_ROOM}: {why}")
+
+
+def test_explanations_name_the_floor_of_the_workload() -> None:
+    world = world_of("a")
+    request = Request(memory_mib=600, workload="w")
+    assert world.ask(ops.Explain, request=request).explanation.floor is None
+    declare(world, floor(workers_min=2, memory_mib=600))
+    loaded(world, "a", mib=600)
+    floors = world.ask(ops.Inventory).floors
+    world.granted("r0", Request(memory_mib=600, workload="o"))
+    text = f"0 of 2 workers of its workload are kept warm: {NO_ROOM.replace('1', '2')}: a/0 has 400"
+    world.advance(CHECK_S + 1)
+    answer = world.reserve("r1", request)
+    assert answer.outcome is Outcome.WAITING
+    for named in ({"request": request}, {"attempt": AttemptId("r1")}):
+        why = world.ask(ops.Explain, **named).explanation
+        assert why.sentence.endswith(f"; {text} MiB free of 600 MiB needed")
+        assert why.floor == world.ask(ops.Inventory).floors[0] != floors[0]
+    assert world.ask(ops.Explain, request=replace(request, workload="o")).explanation.floor is None
+
+
+# ---------------------------------------------------------------------- floors of other keys
+
+
+def test_a_floor_that_a_key_may_not_declare_is_refused_alone_and_shown_with_the_reason() -> None:
+    world = world_of("a")
+    denied = {0: "key 'a' may request for tenant 'lab' only, not for 'other'"}
+    floors = floor("x", tenant="other"), floor("w")
+    answer = world.ask(ops.KeepWarm, floors=floors, denied=denied)
+    assert [(one.tenant, one.workload, one.why) for one in answer.refused] == [
+        ("other", "x", denied[0])
+    ]
+    assert slots(world) == ["a/d"]
+    assert [one.workload for one in world.ask(ops.Inventory).floors] == ["w", "x"]
+    assert view(world, 1) == (0, 1, denied[0])
+    declare(world, floors[0], session="s2")
+    assert len(world.ask(ops.Inventory).floors) == 2
+    assert view(world, 0)[2] == "being loaded on a/d", "another session may declare it"
+    declare(world, session="s2")
+    assert view(world, 1)[2] == denied[0]
+    world.alive = {"s2": None}
+    world.advance(world.budget.client_gone_s + 1)
+    assert world.ask(ops.Inventory, "s2").floors == (), "it ends with its session"
 
 
 # ---------------------------------------------------------------------- changes and silence
