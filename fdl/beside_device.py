@@ -43,6 +43,11 @@ class Host:
             )
 
     @property
+    def log_group(self) -> str:
+        """Receives the output of a container in AWS Batch whose job definition names no other."""
+        return "/aws/batch/job" if self.batch else ""
+
+    @property
     def programs(self) -> tuple[str, ...]:
         """The programs that a host must have."""
         if self.batch is not None:

@@ -29,8 +29,6 @@ from gpu_scheduler.request_options import REQUEST_OPTIONS
 DEFAULT_RUNTIME = "python3.12"
 #: Runtimes with which AWS creates no functions any more (Lambda's runtime deprecation table).
 RETIRED_RUNTIMES = ("python2.7", "python3.6", "python3.7", "python3.8", "python3.9")
-#: Receives the output of containers in AWS Batch whose job definition names no other.
-BATCH_LOG_GROUP = "/aws/batch/job"
 #: Lambda's limits of one function.
 LAMBDA_MEMORY_MIB_MIN, LAMBDA_MEMORY_MIB_MAX, LAMBDA_TIMEOUT_S_MAX = 128, 10240, 900
 #: Lambda's limits of /tmp; the least is the default.
@@ -351,11 +349,6 @@ class Function:
         return self.function.name
 
     @property
-    def http_name(self) -> str:
-        """The name of the Lambda function behind its URL."""
-        return f"{self.name}-http"
-
-    @property
     def image(self) -> str | None:
         """The image in which the script is meant to run, as the file names it."""
         container = self.function.container
@@ -364,8 +357,8 @@ class Function:
     @property
     def log_group(self) -> str:
         """The log group of the function in CloudWatch."""
-        usual = BATCH_LOG_GROUP if self.in_batch else f"/aws/lambda/{self.name}"
-        return self.function.logging.group or usual
+        usual = self.host.log_group if self.on_host else ""
+        return self.function.logging.group or usual or f"/aws/lambda/{self.name}"
 
     @property
     def queued(self) -> bool:

@@ -11,3 +11,8 @@ class Http:
 
     enabled: bool = True
     origins: tuple[str, ...] = ()  #: of web pages that may call it; () = none, CORS is off
+
+
+def http_name(function: str) -> str:
+    """The name of the Lambda function behind the URL of a function."""
+    return f"{function}-http"

@@ -13,6 +13,7 @@ from fdl.plan.advance import advance_s, asked_advance_s, why_not_ahead
 from fdl.plan.resources import DeployTarget
 from fdl.plan.served import no_url
 from fdl.plan.uploads import RULE_CHARACTERS_MAX
+from fdl.served import http_name
 from gpu_scheduler.data_names import name_of
 from gpu_scheduler.model import Request
 
@@ -280,6 +281,7 @@ def http_findings(document: Document, functions: tuple[Function, ...]) -> Iterat
         reason = no_url(found) if found else f"jobs of the group {step.group} start at another step"
         if reason:
             yield _W, path, f"no URL is made: {reason}"
-        elif found is not None and len(found.http_name) > _NAME_CHARS_MAX:
+        elif found is not None and len(http_name(found.name)) > _NAME_CHARS_MAX:
             most = _NAME_CHARS_MAX - len("-http")
-            yield _E, path, f"needs a name of {most} characters at most, for {found.http_name}"
+            name = http_name(found.name)
+            yield _E, path, f"needs a name of {most} characters at most, for {name}"

@@ -42,6 +42,7 @@ from fdl.plan.uploads import (
     via_of,
     via_resources,
 )
+from fdl.served import http_name
 from gpu_scheduler.model import Request
 
 #: A completion message only wakes an orchestrator; the result itself is in the bucket.
@@ -88,7 +89,7 @@ def desired(
         parts.append(_log_retention(function, days))
         if has_url(function):
             parts.append(
-                kinds.LogRetention(name=function.http_name, days=days, tags=tags_of(function))
+                kinds.LogRetention(name=http_name(function.name), days=days, tags=tags_of(function))
             )
     parts += _upload_expiries(function)
     if function.queued:
@@ -387,7 +388,7 @@ def _output(storage: Storage) -> dict[str, object]:
 def further_roles(
     function: Function, place: DeployTarget, facts: Facts | None = None
 ) -> list[kinds.Role]:
-    """The roles that deploy makes on AWS beside the function's own, whoever makes that."""
+    """The roles on AWS beside the function's own, in deploys with and without roles to make."""
     made = [schedule_role(function, place, facts)] if needs_role(function) else []
     return [*made, http_role(function, place, facts)] if has_url(function) else made
 

@@ -16,6 +16,7 @@ from fdl.model import Function, Path, Storage
 from fdl.plan.facts import Facts
 from fdl.plan.resources import DeployTarget, Role
 from fdl.plan.tags import FUNCTION_TAG, tags_of
+from fdl.served import http_name
 from gpu_scheduler.names import ImageArchive, archive_of
 
 #: IAM's limit for the name of a role.
@@ -76,12 +77,14 @@ def http_role(function: Function, place: DeployTarget, facts: Facts | None = Non
         _allow("Results", ("s3:GetObject",), (results,)),
         _allow("Outputs", ("s3:GetObject", "s3:GetObjectVersion"), _objects(place, outputs)),
         _allow("Absence", ("s3:ListBucket",), _buckets(place, lists)),
-        _allow("Logs", LOGS, (_arn_of_log_group(place, f"/aws/lambda/{function.http_name}"),)),
+        _allow(
+            "Logs", LOGS, (_arn_of_log_group(place, f"/aws/lambda/{http_name(function.name)}"),)
+        ),
         _allow("Decryption", ("kms:Decrypt",), [key for key in reads if key]),
         _allow("Encryption", ("kms:GenerateDataKey",), [key for key in reads[:1] if key]),
     )
     return Role(
-        name=role_name(function.http_name, place.region),
+        name=role_name(http_name(function.name), place.region),
         policy={
             "Version": "2012-10-17",
             "Statement": [one for one in statements if one["Resource"]],

@@ -13,6 +13,7 @@ from fdl.plan.functions import DIRECT_BYTES_MAX, Code, is_image, owners_of, stor
 from fdl.plan.resources import DeployTarget, FunctionResource, FunctionUrl, Resource
 from fdl.plan.roles import http_role
 from fdl.plan.tags import tags_of
+from fdl.served import http_name
 
 HANDLER = "lambda_functions.http_api.handler.handle"
 MEMORY_MIB = 512
@@ -53,7 +54,7 @@ def served_by(
         "outputs": [[one.path.bucket, one.path.prefix] for one in function.function.output],
     }
     answers = FunctionResource(
-        name=function.http_name,
+        name=http_name(function.name),
         role=place.role_arn(role.full_name),
         memory_mib=MEMORY_MIB,
         timeout_s=TIMEOUT_S,
@@ -70,5 +71,5 @@ def served_by(
         },
         tags=tags_of(function),
     )
-    url = FunctionUrl(function=function.http_name, origins=function.http.origins)
+    url = FunctionUrl(function=http_name(function.name), origins=function.http.origins)
     return [role, answers, url]

@@ -233,7 +233,7 @@ class Jobs:
         if found is None or self.wall_s() - found.stored_s > days * 86400.0:
             text = f"{id_!r:.40} has no result: it is not over, was never a job of "
             text += f"{self.served.function}, or ended {days} days ago; `links.job` of the answer "
-            raise Refused("not_found", f"{text}to its request says whether it is live")
+            raise Refused("not_found", f"{text}to its request shows whether it is live")
         return self._live(found, id_), found
 
     def _input_of(self, id_: str, name: str | None) -> _Input | None:

@@ -1,4 +1,4 @@
-"""Which request is answered how; errors are answers too."""
+"""Answers requests by their method and path; errors are answers too."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from fdl.plan.roles import BOUNDARY_NAME, boundary_of, role_of, secret_arns
 from fdl.plan.schedules import schedule_name
 from fdl.plan.served import has_url
 from fdl.plan.workflows import queues_of
+from fdl.served import http_name
 
 #: The version of IAM's policy language.
 LANGUAGE = "2012-10-17"
@@ -302,7 +303,7 @@ class Scope(Value):
     @property
     def http_functions(self) -> tuple[str, ...]:
         """Functions behind a URL; without functions those with the prefix."""
-        return self._arns((f.http_name for f in self.functions if has_url(f)), "function")
+        return self._arns((http_name(f.name) for f in self.functions if has_url(f)), "function")
 
     @property
     def visits(self) -> tuple[str, ...]:
@@ -328,7 +329,7 @@ class Scope(Value):
         where = f"arn:{self.place.partition}:logs:{self.where}"
         prefixed = f"/aws/lambda/{self.function_prefix}*"
         names = [f.log_group for f in self.functions] if self.functions else [prefixed]
-        names += [f"/aws/lambda/{f.http_name}" for f in self.functions if has_url(f)]
+        names += [f"/aws/lambda/{http_name(f.name)}" for f in self.functions if has_url(f)]
         return tuple(f"{where}:log-group:{name}" for name in dict.fromkeys(names))
 
     def _arns(self, names: Iterable[str], kind: str, *, always: bool = False) -> tuple[str, ...]:

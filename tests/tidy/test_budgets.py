@@ -32,8 +32,8 @@ ROOMS = {
 
 #: Lines of Python by folder, with what they are for. `ROOM/*` are the modules beside the folders.
 PYTHON: dict[str, tuple[int, str]] = {
-    "benchmarks": (12_100, "every figure of the docs, beside its peer or limit"),
-    "contract/*": (800, "envelope, result, keys and states between orchestrator and function"),
+    "benchmarks": (12_150, "every figure of the docs, beside its peer or limit"),
+    "contract/*": (900, "envelope, result, keys and states between orchestrator and function"),
     "contract/aws": (
         250,
         "faults, sessions, patience and conditional writes of AWS, for all callers",
@@ -45,13 +45,13 @@ PYTHON: dict[str, tuple[int, str]] = {
     "corekit/net": (150, "addresses, browsers, sources of connections"),
     "corekit/tracing": (350, "spans with derived ids, measured by other programs"),
     "experiments": (1_750, "the papers' figures beside ours: one module an experiment"),
-    "fdl/*": (850, "the model of a definition, its reading and its problems"),
+    "fdl/*": (900, "the model of a definition, its reading and its problems"),
     "fdl/examples": (450, "scripts of the examples that users copy"),
     "fdl/graph": (550, "the workflow that storage paths draw"),
-    "fdl/keys": (2_400, "every key: reader, meaning, default"),
+    "fdl/keys": (2_500, "every key: reader, meaning, default"),
     "fdl/lint": (1_400, "suspicious settings, with their place in the file"),
     "fdl/migrate": (800, "SCAR's and OSCAR's older shapes"),
-    "fdl/plan": (2_950, "resources and steps of a deploy, pure"),
+    "fdl/plan": (3_150, "resources and steps of a deploy, pure"),
     "fdl/schema": (800, "readers of located values, JSON Schema, documentation"),
     "fdl/text": (800, "YAML with positions, comments and round trip"),
     "gpu_scheduler/*": (2_650, "model of requests, devices and leases; their options and texts"),
@@ -67,15 +67,16 @@ PYTHON: dict[str, tuple[int, str]] = {
     "lambda_functions/*": (150, "the module that scripts import"),
     "lambda_functions/complete": (50, "the function that a completion queue calls"),
     "lambda_functions/orchestrate": (50, "the function that a job queue calls"),
+    "lambda_functions/http_api": (600, "jobs by a URL of their function: requests, jobs, answers"),
     "lambda_functions/gpu_runner": (
-        5_250,
+        5_500,
         "the runner inside Lambda: session, script, outputs, commit",
     ),
     "local_cloud/*": (50, "entry point"),
     "local_cloud/bridge": (550, "notifications and functions beside moto"),
-    "local_cloud/model": (4_450, "S3, SQS, Lambda, secrets, roles and weather, pure"),
-    "local_cloud/sandbox": (1_500, "execution environments under AWS's own runtime client"),
-    "local_cloud/server": (4_650, "the wire forms of what product and functions call"),
+    "local_cloud/model": (4_550, "S3, SQS, Lambda, secrets, roles and weather, pure"),
+    "local_cloud/sandbox": (1_650, "execution environments under AWS's own runtime client"),
+    "local_cloud/server": (4_750, "the wire forms of what product and functions call"),
     "operations/*": (200, "registration of what devices compute"),
     "operations/alignment": (700, "Smith-Waterman"),
     "operations/array_kernels": (350, "map and reduce"),
@@ -85,33 +86,33 @@ PYTHON: dict[str, tuple[int, str]] = {
     "operations/plugins": (1_400, "one module for each named operation"),
     "operations/recognition": (700, "images: text, and the outputs of given models"),
     "orchgpu/*": (1_600, "declaration, map, settings and ports"),
-    "orchgpu/adapters": (7_350, "AWS behind the ports: queue, store, commands, deploy"),
+    "orchgpu/adapters": (7_500, "AWS behind the ports: queue, store, commands, deploy"),
     "orchgpu/cli": (10_300, "commands, `top`, live tables"),
-    "orchgpu/core": (5_650, "what happens to a job: one table of phases and events"),
+    "orchgpu/core": (5_850, "what happens to a job: one table of phases and events"),
     "orchgpu/deploy": (1_700, "packages, files, revisions, waiting for AWS"),
     "orchgpu/fleet": (2_350, "hosts that come and go: a pure core, ports, the program"),
     "orchgpu/history": (1_600, "bounded history of jobs, leases, devices"),
-    "orchgpu/inspection": (1_150, "what a first deploy meets in an account"),
+    "orchgpu/inspection": (1_200, "what a first deploy meets in an account"),
     "orchgpu/infra": (1_700, "one template for an AWS account: plan, deploy, first start"),
     "orchgpu/jobs": (5_400, "use cases about jobs and their live read model, without a terminal"),
     "orchgpu/local": (2_000, "the local system: up, down, supervision"),
-    "orchgpu/permissions": (1_050, "policies of every role"),
-    "orchgpu/replica": (4_450, "loops, actions and observers of an orchestrator"),
+    "orchgpu/permissions": (1_100, "policies of every role"),
+    "orchgpu/replica": (4_550, "loops, actions and observers of an orchestrator"),
     "orchgpu/report": (1_050, "report page and costs"),
     "orchgpu/web": (6_050, "the console behind its pages"),
     "remote_gpu/*": (50, "the public names for plug-ins"),
     "remote_gpu/client": (2_950, "what a script imports: session, lanes, graphs"),
     "remote_gpu/forwarder": (400, "relay for unmodified clients"),
-    "remote_gpu/host": (13_350, "gpud: gateway, leases, workers, warm workers, devices"),
+    "remote_gpu/host": (13_450, "gpud: gateway, leases, workers, warm workers, devices"),
     "remote_gpu/isolation": (2_450, "users, namespaces, Landlock, seccomp, cgroups (ADR 10)"),
     "remote_gpu/middleware": (800, "rules of the foreign middlewares"),
-    "remote_gpu/wire": (1_700, "frames and proof, standard library only"),
+    "remote_gpu/wire": (1_750, "frames and proof, standard library only"),
     "remote_gpu/worker": (6_200, "a lease's process: lanes, backends, memory, stores"),
     "simulator": (
         10_500,
         "both cores on a virtual clock, with faults, workloads and the papers' policies",
     ),
-    "tests": (129_400, "the guarantees"),
+    "tests": (130_800, "the guarantees"),
     "tools": (3_850, "generators of pages, pictures, checks"),
 }
 
@@ -119,7 +120,7 @@ PYTHON: dict[str, tuple[int, str]] = {
 ASSETS = (4_650, "pages of the console: tables, Gantt, logs, live updates without a framework")
 
 #: Words of all Markdown pages.
-WORDS = (134_400, "README, manual, reference, decisions, glossary, changelog")
+WORDS = (136_300, "README, manual, reference, decisions, glossary, changelog")
 
 
 @cache
