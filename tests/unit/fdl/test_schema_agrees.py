@@ -48,6 +48,8 @@ NEEDED = {
     "LocalMountPath": "/mnt/x",
     "steps": "[f]",
     "execution": "3s",
+    "queue": "q",
+    "definition": "d",
     "cron": "'0 3 * * *'",
 }
 _INTEGER = re.compile(r"[-+]?[0-9]+")
@@ -80,7 +82,7 @@ def _scalar(node: Scalar, text: str) -> Any:
 def _needed(known: KnownKey, siblings: list[KnownKey]) -> list[str]:
     if known.path.endswith(("notify[].secret", "notify[].format")):
         return ["webhook: https://hooks.example/x"]
-    if known.path.endswith(("endpoint.idle_s", "endpoint.call_s")):
+    if known.path.endswith(("endpoint.idle_s", "endpoint.call_s", "endpoint.calls_max")):
         return ["enabled: false"]  # one that answers calls needs keys of its function
     return [
         f"{name}: {NEEDED[name]}"
