@@ -191,6 +191,9 @@ class Calls:
             _UNDER_WAY.reset(token)
         await self._learn(kind, parameters, call)
         headers = answer["ResponseMetadata"]["HTTPHeaders"]
+        if kind[0] == "Invoke":
+            async with answer["Payload"]:  # unread, it would keep its connection
+                return Answer(headers)
         if kind[0] != "GetObject":
             return Answer(headers, answer if self._json else None)
         async with answer["Body"] as stream:

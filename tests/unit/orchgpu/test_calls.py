@@ -386,3 +386,13 @@ def test_a_connection_that_is_refused_is_unavailable() -> None:
             await ports_of.__aexit__(None, None, None)
 
     asyncio.run(main())
+
+
+def test_the_answer_of_a_start_keeps_no_connection() -> None:
+    async def body() -> None:
+        async with answering(Reply(202, bytes(2**20))) as cloud, opened(cloud) as ports:
+            async with asyncio.timeout(10):
+                for number in range(11):  # one more than there are connections
+                    await ports.functions.start(f"f{number}", "{}")
+
+    asyncio.run(body())
