@@ -18,8 +18,8 @@ TEMPLATE = FILES / "cloudformation" / "orchgpu.yaml"
 BODY_BYTES_MAX, TEMPLATE_BYTES_MAX = 51_200, 1_000_000
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML with CloudFormation's short forms of functions."""
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """YAML with CloudFormation's short forms of functions; read in C where PyYAML has libyaml."""
 
 
 def _function(loader: yaml.SafeLoader, suffix: str, node: yaml.Node) -> dict[str, object]:
