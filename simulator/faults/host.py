@@ -12,9 +12,20 @@ from corekit.errors import AppError
 from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.core import events as on
-from gpu_scheduler.model import Device, DeviceKind, EndReason, Health, LeaseState, Symptom
+from gpu_scheduler.floors import HostFloor
+from gpu_scheduler.model import (
+    Device,
+    DeviceKind,
+    DeviceResidents,
+    EndReason,
+    Health,
+    LeaseState,
+    Resident,
+    Symptom,
+)
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol.codec import VERSION
+from gpu_scheduler.warm import workload_key
 from simulator.faults.checkers import Checker, Violation
 from simulator.faults.scheduler import SimScheduler
 
@@ -75,10 +86,17 @@ class SimHost:
         checker: Checker,
         *,
         advance: bool = False,
+        keeps_warm: bool = False,
     ) -> None:
-        """`advance`: sessions of leases granted ahead may wait here, as at any newer host."""
+        """`advance`: sessions of leases granted ahead may wait here, as at any newer host;
+        `keeps_warm`: it loads the workers of floors."""
         self.id = HostId(name)
         self._advance = advance
+        self._keeps_warm = keeps_warm
+        self._floors: tuple[HostFloor, ...] = ()
+        self._warm: dict[str, tuple[DeviceId, Resident]] = {}  #: workers of floors by their ids
+        self._evicted: list[DeviceResidents] = []  #: not reported yet
+        self._loads = 0
         self._devices = sim_devices(name, devices, memory_mib)
         self._memory_mib = memory_mib
         self._scheduler = scheduler
@@ -108,7 +126,8 @@ class SimHost:
                 await asyncio.sleep(self._budget.host_report_s)
             try:
                 await self._connect()
-                await self._scheduler.ask_as_host(self.id, host_ops.Report(devices=self._devices))
+                report = host_ops.Report(devices=self._devices, residents=self._keep_warm())
+                await self._scheduler.ask_as_host(self.id, report)
             except AppError:
                 self._connected = False
             await asyncio.sleep(self._budget.host_report_s)
@@ -126,6 +145,8 @@ class SimHost:
                 self._end(item.lease, item.reason)
             elif isinstance(item, host_ops.Staged):
                 self._staged(item.lease, item.connect_by_s)
+            elif isinstance(item, host_ops.KeepWarmPush):
+                self._floors = item.floors
             elif isinstance(item, host_ops.Preempt):
                 self._preempt(item.lease, item.grace_s)
 
@@ -143,10 +164,14 @@ class SimHost:
             version=VERSION,
             ephemeral=True,
             advance=self._advance,
+            loads_ahead=self._keeps_warm,
+            residents=tuple(
+                DeviceResidents(device=device, added=(one,)) for device, one in self._warm.values()
+            ),
             waiting=tuple(lease for lease, one in self.installed_leases.items() if one.nonce),
         )
         welcome = await self._scheduler.ask_as_host(self.id, hello)
-        self._connected, self._epoch = True, welcome.epoch
+        self._connected, self._epoch, self._floors = True, welcome.epoch, welcome.floors
         wanted = {install.lease for install in welcome.installs}
         for lease in [lease for lease in self.installed_leases if lease not in wanted]:
             self._end(lease, EndReason.REVOKED)
@@ -179,8 +204,47 @@ class SimHost:
             installed = self.installed_leases.pop(lease)
             self._clear(installed)
         self._incarnation += 1
+        self._warm.clear()
+        self._evicted.clear()
         self._connected = False
         self._scheduler.hosts.pop(self.id, None)
+
+    # ------------------------------------------------------------------ warm floors
+
+    def _keep_warm(self) -> tuple[DeviceResidents, ...]:
+        """Load a worker of each floor that lacks one, where memory is free; the changes to
+        report."""
+        self._evict()
+        changes, self._evicted = self._evicted, []
+        kept = {(f.share.device, workload_key(f.tenant, f.workload)): f for f in self._floors}
+        for (device, workload), floor in kept.items():
+            there = [
+                one for at, one in self._warm.values() if (at, one.workload) == (device, workload)
+            ]
+            need_mib = floor.share.memory_mib
+            if len(there) < floor.workers_min and need_mib <= self._room_mib(device):
+                self._loads += 1
+                one = Resident(
+                    id=f"w{self._loads}", workload=workload, memory_mib=need_mib, loading_s=1.0
+                )
+                self._warm[one.id] = device, one
+                changes.append(DeviceResidents(device=device, added=(one,)))
+        return tuple(changes)
+
+    def _evict(self) -> None:
+        """End the workers of no floor, and those whose memory leases need."""
+        kept = {(f.share.device, workload_key(f.tenant, f.workload)) for f in self._floors}
+        for name, (device, one) in list(self._warm.items()):
+            if (device, one.workload) not in kept or self._room_mib(device) < 0:
+                del self._warm[name]
+                self._evicted.append(DeviceResidents(device=device, removed=(name,)))
+
+    def _room_mib(self, device: DeviceId) -> int:
+        """The memory beside the leases that are installed, and workers."""
+        leases = [*self.installed_leases.values(), *self._revoking.values()]
+        shares = [o for s in leases for o in s.install.shares if o.device == device]
+        warm_mib = sum(one.memory_mib for at, one in self._warm.values() if at == device)
+        return self._memory_mib - warm_mib - sum(share.memory_mib for share in shares)
 
     # ------------------------------------------------------------------ departure
 
@@ -223,6 +287,7 @@ class SimHost:
             return
         installed = InstalledLease(install=install)
         self.installed_leases[install.lease] = installed
+        self._evict()
         if install.connect_by_s is not None:
             self._staged(install.lease, install.connect_by_s)
         self._admit()
@@ -314,6 +379,9 @@ class SimHost:
             shares = [o for s in self._using() for o in s.install.shares if o.device == device.id]
             if sum(o.memory_mib for o in shares) > self._memory_mib:
                 raise Violation(f"{device.id} is allocated twice: {shares}")
+            warm = any(at == device.id for at, _ in self._warm.values())
+            if warm and self._room_mib(device.id) < 0:
+                raise Violation(f"{device.id}: workers of floors have the memory of a lease")
             if len(shares) > 1 and any(o.exclusive for o in shares):
                 raise Violation(f"{device.id} is shared with an exclusive lease: {shares}")
 

@@ -124,6 +124,7 @@ class World:
             self.budget,
             self.checker,
             advance=advance,
+            keeps_warm=bool(self.scenario.warm_min),
         )
         return host
 
@@ -224,6 +225,7 @@ class World:
             intermediate_bucket=f"{name}-mid",
             start="invoke" if self.seed % 4 else "event",
             timeout_s=self.scenario.behaviour(self.stream("timeout")).timeout_s,
+            warm_min=self.scenario.warm_min if name in (WORK, URGENT) else 0,
             request=Request(count=0)
             if name in (PLAIN, *PLAIN_STEPS)
             else Request(
@@ -361,6 +363,7 @@ class World:
             virtual_s=self.clock.monotonic_s(),
             runs=dict(self.runs.outcomes),
             ahead=dict(self.checker.advance.counts),
+            floors=dict(self.checker.floors.counts),
             machines={} if self.fleet is None else dict(self.fleet.provider.counts),
         )
 
