@@ -45,7 +45,7 @@ def aws(service: str) -> Any:
 
 
 class OneAtATime:
-    """A client of moto, which is no server and would do two calls at the same moment wrongly."""
+    """A client of moto in this process, whose state two calls at the same moment would corrupt."""
 
     _lock = threading.RLock()
 

@@ -54,13 +54,13 @@ PYTHON: dict[str, tuple[int, str]] = {
     "fdl/plan": (2_950, "resources and steps of a deploy, pure"),
     "fdl/schema": (800, "readers of located values, JSON Schema, documentation"),
     "fdl/text": (800, "YAML with positions, comments and round trip"),
-    "gpu_scheduler/*": (2_600, "model of requests, devices and leases; their options and texts"),
+    "gpu_scheduler/*": (2_650, "model of requests, devices and leases; their options and texts"),
     "gpu_scheduler/client": (3_300, "library, addresses of a pair, and the commands of `ssgm`"),
     "gpu_scheduler/core": (
-        14_500,
+        14_600,
         "who gets which device: eight layers and the policies of the product",
     ),
-    "gpu_scheduler/daemon": (9_150, "endpoints, keys, journal and its engines, standby, events"),
+    "gpu_scheduler/daemon": (9_200, "endpoints, keys, journal and its engines, standby, events"),
     "gpu_scheduler/monitor": (2_050, "probes of devices, link of hosts"),
     "gpu_scheduler/protocol": (2_550, "one schema of ops, answers, pushes and changes"),
     "integrations": (850, "orchgpu in Snakemake, Parsl and Airflow: a package each"),
@@ -95,10 +95,10 @@ PYTHON: dict[str, tuple[int, str]] = {
     "orchgpu/infra": (1_700, "one template for an AWS account: plan, deploy, first start"),
     "orchgpu/jobs": (5_400, "use cases about jobs and their live read model, without a terminal"),
     "orchgpu/local": (2_000, "the local system: up, down, supervision"),
-    "orchgpu/permissions": (1_000, "policies of every role"),
+    "orchgpu/permissions": (1_050, "policies of every role"),
     "orchgpu/replica": (4_450, "loops, actions and observers of an orchestrator"),
     "orchgpu/report": (1_050, "report page and costs"),
-    "orchgpu/web": (6_000, "the console behind its pages"),
+    "orchgpu/web": (6_050, "the console behind its pages"),
     "remote_gpu/*": (50, "the public names for plug-ins"),
     "remote_gpu/client": (2_950, "what a script imports: session, lanes, graphs"),
     "remote_gpu/forwarder": (400, "relay for unmodified clients"),
@@ -111,7 +111,7 @@ PYTHON: dict[str, tuple[int, str]] = {
         10_500,
         "both cores on a virtual clock, with faults, workloads and the papers' policies",
     ),
-    "tests": (129_050, "the guarantees"),
+    "tests": (129_400, "the guarantees"),
     "tools": (3_850, "generators of pages, pictures, checks"),
 }
 
@@ -119,7 +119,7 @@ PYTHON: dict[str, tuple[int, str]] = {
 ASSETS = (4_650, "pages of the console: tables, Gantt, logs, live updates without a framework")
 
 #: Words of all Markdown pages.
-WORDS = (134_300, "README, manual, reference, decisions, glossary, changelog")
+WORDS = (134_400, "README, manual, reference, decisions, glossary, changelog")
 
 
 @cache

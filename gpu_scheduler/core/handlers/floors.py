@@ -365,7 +365,7 @@ def _why_left(state: State, request: Request, left: int, used: int) -> str:
 
 
 def _nearest(state: State, request: Request) -> str:
-    """What the device lacks that could have a worker, and has the most memory left."""
+    """The lack of the device that could have a worker, and has the most memory left."""
     inventory, slots_mib = state.inventory, state.floors.slots_mib
     groups = chain.from_iterable(inventory.index.ranked(request))
     feasible = islice(chain.from_iterable(one.nearest_first() for one in groups), NAMED_MAX)

@@ -29,6 +29,7 @@ from itertools import islice
 
 from corekit.ids import DeviceId, LeaseId, SessionId
 from gpu_scheduler.core.admission.quotas import within_quota
+from gpu_scheduler.core.admission.slo.calendar import SAME_S
 from gpu_scheduler.core.inventory.devices import fits, unavailable_reason
 from gpu_scheduler.core.leases.history import with_lease
 from gpu_scheduler.core.leases.leases import (
@@ -201,7 +202,7 @@ def _choice_behind(tx: QueueTransaction, entry: LeaseEntry) -> Choice | None:
     in_s = _due_in_s(tx, entry, answer)
     if in_s is not None and account is not None:
         in_s = max(in_s, account.paused_until_s - tx.at_s)
-    if in_s is None or in_s > 0:
+    if in_s is None or in_s > SAME_S:  # a timer that is nearer could be at this same time
         state.ending.pop(lease.id, None)
         if in_s is not None:
             state.timers.arm(TimerKind.ADVANCE, lease.id, tx.at_s + in_s)

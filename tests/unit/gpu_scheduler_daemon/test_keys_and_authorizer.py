@@ -20,12 +20,10 @@ from gpu_scheduler.daemon.access.keys import (
     revoke_key,
     verified,
 )
-from gpu_scheduler.daemon.access.redaction import Redaction
-from gpu_scheduler.floors import FloorView, WarmFloor
+from gpu_scheduler.floors import WarmFloor
 from gpu_scheduler.model import Request
 from gpu_scheduler.promises import PromisedStep, Slo
-from gpu_scheduler.protocol import answers, ops
-from gpu_scheduler.verdicts import Explanation
+from gpu_scheduler.protocol import ops
 
 
 def added(path: Path, name: str, role: KeyRole, **bound: Any) -> str:
@@ -290,27 +288,6 @@ def test_a_promise_is_for_the_tenant_of_the_key_and_within_its_priority(path: Pa
     authorizer.authorize(anyone, "waive", ops.Waive(run="r-other"))
     with denied("tenant 'lab' only, not for 'other'"):
         authorizer.authorize(caller, "waive", ops.Waive(run="r-other"))
-
-
-def test_an_explanation_names_no_workload_to_another_tenant(path: Path) -> None:
-    key, other = (added(path, one, KeyRole.REQUESTER, tenant=one) for one in ("lab", "x"))
-    authorizer = Authorizer(path, owner_of, job_of, run_of)
-    floor = FloorView(tenant="lab", workload="w", workers_min=1, workers=0)
-    why = Explanation(
-        devices_known=0,
-        devices_fitting=0,
-        counts={},
-        position=None,
-        largest_fit="",
-        sentence="",
-        floor=floor,
-    )
-    answer = answers.ExplainAnswer(outcome=answers.Outcome.WAITING, explanation=why)
-    redaction = Redaction(authorizer)
-    assert redaction.of(authorizer.caller(key), answer) == answer
-    seen = redaction.of(authorizer.caller(other), answer)
-    assert isinstance(seen, answers.ExplainAnswer)
-    assert seen.explanation.floor == floor.redacted() != floor
 
 
 def test_floors_that_a_key_may_not_declare_are_refused_one_by_one(path: Path) -> None:
