@@ -12,21 +12,11 @@ from corekit.errors import AppError
 from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.core import events as on
-from gpu_scheduler.floors import HostFloor
-from gpu_scheduler.model import (
-    Device,
-    DeviceKind,
-    DeviceResidents,
-    EndReason,
-    Health,
-    LeaseState,
-    Resident,
-    Symptom,
-)
+from gpu_scheduler.model import Device, DeviceKind, EndReason, Health, LeaseState, Symptom
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol.codec import VERSION
-from gpu_scheduler.warm import workload_key
 from simulator.faults.checkers import Checker, Violation
+from simulator.faults.host_floors import SimFloors, Worker
 from simulator.faults.scheduler import SimScheduler
 
 REVOKE_S = 0.05  #: SIGKILL, free, check
@@ -56,6 +46,7 @@ class InstalledLease:
     #: With the grace time, once its session has the notice that it is preempted.
     notice: asyncio.Future[float] = field(default_factory=_future)
     deadline: asyncio.TimerHandle | None = None
+    workers: dict[str, Worker] = field(default_factory=dict)  #: of floors, in use by this lease
 
 
 def sim_devices(host: str, count: int, memory_mib: int) -> tuple[Device, ...]:
@@ -93,10 +84,7 @@ class SimHost:
         self.id = HostId(name)
         self._advance = advance
         self._keeps_warm = keeps_warm
-        self._floors: tuple[HostFloor, ...] = ()
-        self._warm: dict[str, tuple[DeviceId, Resident]] = {}  #: workers of floors by their ids
-        self._evicted: list[DeviceResidents] = []  #: not reported yet
-        self._loads = 0
+        self.warm = SimFloors()
         self._devices = sim_devices(name, devices, memory_mib)
         self._memory_mib = memory_mib
         self._scheduler = scheduler
@@ -126,7 +114,8 @@ class SimHost:
                 await asyncio.sleep(self._budget.host_report_s)
             try:
                 await self._connect()
-                report = host_ops.Report(devices=self._devices, residents=self._keep_warm())
+                changes = self.warm.keep(self.room_mib, self._installs())
+                report = host_ops.Report(devices=self._devices, residents=changes)
                 await self._scheduler.ask_as_host(self.id, report)
             except AppError:
                 self._connected = False
@@ -146,7 +135,7 @@ class SimHost:
             elif isinstance(item, host_ops.Staged):
                 self._staged(item.lease, item.connect_by_s)
             elif isinstance(item, host_ops.KeepWarmPush):
-                self._floors = item.floors
+                self.warm.floors = item.floors
             elif isinstance(item, host_ops.Preempt):
                 self._preempt(item.lease, item.grace_s)
 
@@ -165,13 +154,11 @@ class SimHost:
             ephemeral=True,
             advance=self._advance,
             loads_ahead=self._keeps_warm,
-            residents=tuple(
-                DeviceResidents(device=device, added=(one,)) for device, one in self._warm.values()
-            ),
+            residents=self.warm.published(),
             waiting=tuple(lease for lease, one in self.installed_leases.items() if one.nonce),
         )
         welcome = await self._scheduler.ask_as_host(self.id, hello)
-        self._connected, self._epoch, self._floors = True, welcome.epoch, welcome.floors
+        self._connected, self._epoch, self.warm.floors = True, welcome.epoch, welcome.floors
         wanted = {install.lease for install in welcome.installs}
         for lease in [lease for lease in self.installed_leases if lease not in wanted]:
             self._end(lease, EndReason.REVOKED)
@@ -204,47 +191,33 @@ class SimHost:
             installed = self.installed_leases.pop(lease)
             self._clear(installed)
         self._incarnation += 1
-        self._warm.clear()
-        self._evicted.clear()
+        self.warm.restart()
         self._connected = False
         self._scheduler.hosts.pop(self.id, None)
 
     # ------------------------------------------------------------------ warm floors
 
-    def _keep_warm(self) -> tuple[DeviceResidents, ...]:
-        """Load a worker of each floor that lacks one, where memory is free; the changes to
-        report."""
-        self._evict()
-        changes, self._evicted = self._evicted, []
-        kept = {(f.share.device, workload_key(f.tenant, f.workload)): f for f in self._floors}
-        for (device, workload), floor in kept.items():
-            there = [
-                one for at, one in self._warm.values() if (at, one.workload) == (device, workload)
-            ]
-            need_mib = floor.share.memory_mib
-            if len(there) < floor.workers_min and need_mib <= self._room_mib(device):
-                self._loads += 1
-                one = Resident(
-                    id=f"w{self._loads}", workload=workload, memory_mib=need_mib, loading_s=1.0
-                )
-                self._warm[one.id] = device, one
-                changes.append(DeviceResidents(device=device, added=(one,)))
-        return tuple(changes)
-
-    def _evict(self) -> None:
-        """End the workers of no floor, and those whose memory leases need."""
-        kept = {(f.share.device, workload_key(f.tenant, f.workload)) for f in self._floors}
-        for name, (device, one) in list(self._warm.items()):
-            if (device, one.workload) not in kept or self._room_mib(device) < 0:
-                del self._warm[name]
-                self._evicted.append(DeviceResidents(device=device, removed=(name,)))
-
-    def _room_mib(self, device: DeviceId) -> int:
-        """The memory beside the leases that are installed, and workers."""
+    def _installs(self) -> list[host_ops.Install]:
+        """Of all leases that are installed and not freed, or not revoked yet."""
         leases = [*self.installed_leases.values(), *self._revoking.values()]
-        shares = [o for s in leases for o in s.install.shares if o.device == device]
-        warm_mib = sum(one.memory_mib for at, one in self._warm.values() if at == device)
-        return self._memory_mib - warm_mib - sum(share.memory_mib for share in shares)
+        return [one.install for one in leases if not _freed(one)]
+
+    def room_mib(self, device: DeviceId) -> int:
+        """The memory beside workers of floors, and leases that do not wait for their shares."""
+        installs = [one for one in self._installs() if not one.ahead]
+        shares = [share for one in installs for share in one.shares if share.device == device]
+        held_mib = sum(share.memory_mib for share in shares) + self.warm.memory_mib(device)
+        return self._memory_mib - held_mib
+
+    def _take_workers(self, installed: InstalledLease) -> None:
+        """Give a lease its workers, and its memory; one that waits again gives workers back."""
+        install = installed.install
+        if install.ahead:
+            self.warm.workers.update(installed.workers)
+            installed.workers = {}
+        for name in [name for name in install.residents if name in self.warm.workers]:
+            installed.workers[name] = self.warm.workers.pop(name)
+        self.warm.evict(self.room_mib, install.evict)
 
     # ------------------------------------------------------------------ departure
 
@@ -287,7 +260,7 @@ class SimHost:
             return
         installed = InstalledLease(install=install)
         self.installed_leases[install.lease] = installed
-        self._evict()
+        self._take_workers(installed)
         if install.connect_by_s is not None:
             self._staged(install.lease, install.connect_by_s)
         self._admit()
@@ -296,7 +269,8 @@ class SimHost:
         """A lease ahead is booked, or a booked one without a session waits again."""
         if known.install.ahead is install.ahead or known.opened:
             return
-        known.install = replace(known.install, ahead=install.ahead)
+        known.install = install
+        self._take_workers(known)
         self._checker.note("host", self.id, "ahead" if install.ahead else "booked", install.lease)
         if install.ahead:
             known.usable.clear()
@@ -379,8 +353,7 @@ class SimHost:
             shares = [o for s in self._using() for o in s.install.shares if o.device == device.id]
             if sum(o.memory_mib for o in shares) > self._memory_mib:
                 raise Violation(f"{device.id} is allocated twice: {shares}")
-            warm = any(at == device.id for at, _ in self._warm.values())
-            if warm and self._room_mib(device.id) < 0:
+            if self.warm.memory_mib(device.id) and self.room_mib(device.id) < 0:
                 raise Violation(f"{device.id}: workers of floors have the memory of a lease")
             if len(shares) > 1 and any(o.exclusive for o in shares):
                 raise Violation(f"{device.id} is shared with an exclusive lease: {shares}")
