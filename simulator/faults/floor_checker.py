@@ -79,8 +79,8 @@ class FloorChecker:
         if any(isinstance(part, to.LeaseGranted | to.LeaseBooked) for part in parts):
             return  # after the slots were placed, and evicts
         wanted, need_mib = state.floors.wanted(), Counter[DeviceId]()
-        for key, slots in state.floors.slots.items():
-            for device, count in Counter(slot.device for slot in slots).items():
+        for key in [key for key in wanted if key in state.floors.slots]:
+            for device, count in Counter(one.device for one in state.floors.slots[key]).items():
                 known = state.inventory.devices[device]
                 share = share_of(wanted[key].request, known.device, known.host)
                 missing = count - _workers(state, key, device)
