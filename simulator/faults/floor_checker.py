@@ -109,7 +109,7 @@ def _evicted(state: State, parts: Iterable[to.Part]) -> Iterable[str]:
     """A lease that gets its shares takes their memory from every worker."""
     granted = {part.lease.id for part in parts if isinstance(part, to.LeaseGranted)}
     granted |= {part.lease for part in parts if isinstance(part, to.LeaseBooked)}
-    for device, known in state.inventory.devices.items():
+    for device, known in state.inventory.devices.items() if granted else ():
         if granted.intersection(known.shares):
             workers = state.inventory.residents.of(device)
             mib, left_mib = (
@@ -142,13 +142,13 @@ def unmet(state: State, floors: Iterable[WarmFloor], hosts: Iterable[SimHost]) -
     """A sentence for each floor that lacks a worker which a host has room for, without leases."""
     hosts = [host for host in hosts if host.id in state.inventory.hosts]
     workers = Counter(one.workload for host in hosts for _, one in host.warm.workers.values())
-    floors = {workload_key(one.request.tenant, one.request.workload or ""): one for one in floors}
+    by_key = {workload_key(one.request.tenant, one.request.workload or ""): one for one in floors}
     used = Counter[str]()
-    for key, floor in floors.items():
+    for key, floor in by_key.items():
         used[floor.request.tenant] += workers[key]
     return [
         f"{floor.request.workload} has {workers[key]} workers of {floor.workers_min}"
-        for key, floor in floors.items()
+        for key, floor in by_key.items()
         if workers[key] < floor.workers_min
         and used[floor.request.tenant] < _workers_max(state, floor.request.tenant)
         and any(_has_room(state, floor, host) for host in hosts)
