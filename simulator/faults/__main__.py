@@ -60,12 +60,14 @@ def _report(verdicts: list[Verdict], took_s: float, as_json: bool) -> None:
     runs: Counter[str] = Counter()
     ahead: Counter[str] = Counter()
     machines: Counter[str] = Counter()
+    floors: Counter[str] = Counter()
     for verdict in verdicts:
         for state, count in verdict.outcomes.items():
             outcomes[state] = outcomes.get(state, 0) + count
         runs.update(verdict.runs)
         ahead.update(verdict.ahead)
         machines.update(verdict.machines)
+        floors.update(verdict.floors)
     summary = {
         "seeds": len(verdicts),
         "jobs": sum(v.jobs for v in verdicts),
@@ -74,6 +76,7 @@ def _report(verdicts: list[Verdict], took_s: float, as_json: bool) -> None:
         "preempted": sum(v.preempted for v in verdicts),
         "ahead": dict(ahead),
         "machines": dict(machines),
+        "floors": dict(floors),
         "decisions": sum(v.decisions for v in verdicts),
         "virtual_s": round(sum(v.virtual_s for v in verdicts)),
         "real_s": round(took_s, 1),
@@ -87,6 +90,7 @@ def _report(verdicts: list[Verdict], took_s: float, as_json: bool) -> None:
         f"{runs.total()} runs {dict(runs)}, "
         f"{summary['preempted']} preempted or withdrawn attempts, "
         f"leases ahead: {summary['ahead']}, machines of fleets: {summary['machines']}, "
+        f"warm floors: {summary['floors']}, "
         f"{summary['decisions']} scheduler decisions, {summary['virtual_s']} virtual seconds in "
         f"{summary['real_s']} s"
     )

@@ -11,6 +11,7 @@ from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.protocol import changes as to
 from simulator.faults.advance_checker import AdvanceChecker
 from simulator.faults.fleet_checker import FleetChecker
+from simulator.faults.floor_checker import FloorChecker
 from simulator.faults.preemption_checker import PreemptionChecker
 from simulator.faults.record_checker import RecordChecker
 from simulator.faults.tenant_usage import TenantUsage
@@ -30,6 +31,7 @@ class Checker:
     preemptions: PreemptionChecker = field(default_factory=PreemptionChecker)
     advance: AdvanceChecker = field(default_factory=AdvanceChecker)
     fleet: FleetChecker = field(default_factory=FleetChecker)
+    floors: FloorChecker = field(default_factory=FloorChecker)
     violation: Violation | None = None  #: the first one of the run
     last_start: dict[str, int] = field(default_factory=dict)  #: job → attempt without a device
     fence: int = 0
@@ -62,7 +64,7 @@ class Checker:
         return found
 
     def scheduler_decided(
-        self, machine: SchedulerMachine, event: object, entries: Sequence[to.Entry]
+        self, machine: SchedulerMachine, event: on.Event, entries: Sequence[to.Entry]
     ) -> None:
         """Invariants of the core, and fences that only rise, over every restart.
 
@@ -74,14 +76,17 @@ class Checker:
             self.violation = self.violation or violation
             raise
 
-    def _check(self, machine: SchedulerMachine, event: object, entries: Sequence[to.Entry]) -> None:
+    def _check(
+        self, machine: SchedulerMachine, event: on.Event, entries: Sequence[to.Entry]
+    ) -> None:
         self.decisions += 1
         broken = check(machine.state)
         if broken:
             raise Violation(f"after {type(event).__name__}: {broken}")
         if isinstance(event, on.Asked):
             self.jobs.silent.discard(event.session)
-        beyond = [text for entry in entries for text in self.usage.note(entry)]
+        beyond = self.floors.note(machine.state, event, entries)
+        beyond += [text for entry in entries for text in self.usage.note(entry)]
         wall_s = getattr(event, "wall_s", 0.0)
         beyond += [text for entry in entries for text in self.jobs.note(entry, wall_s)]
         by_host = isinstance(event, on.HostAsked)

@@ -16,6 +16,7 @@ from gpu_scheduler.model import Device, DeviceKind, EndReason, Health, LeaseStat
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol.codec import VERSION
 from simulator.faults.checkers import Checker, Violation
+from simulator.faults.host_floors import SimFloors, Worker
 from simulator.faults.scheduler import SimScheduler
 
 REVOKE_S = 0.05  #: SIGKILL, free, check
@@ -45,6 +46,7 @@ class InstalledLease:
     #: With the grace time, once its session has the notice that it is preempted.
     notice: asyncio.Future[float] = field(default_factory=_future)
     deadline: asyncio.TimerHandle | None = None
+    workers: dict[str, Worker] = field(default_factory=dict)  #: of floors, in use by this lease
 
 
 def sim_devices(host: str, count: int, memory_mib: int) -> tuple[Device, ...]:
@@ -75,10 +77,14 @@ class SimHost:
         checker: Checker,
         *,
         advance: bool = False,
+        keeps_warm: bool = False,
     ) -> None:
-        """`advance`: sessions of leases granted ahead may wait here, as at any newer host."""
+        """`advance`: sessions of leases granted ahead may wait here, as at any newer host;
+        `keeps_warm`: it loads the workers of floors."""
         self.id = HostId(name)
         self._advance = advance
+        self._keeps_warm = keeps_warm
+        self.warm = SimFloors()
         self._devices = sim_devices(name, devices, memory_mib)
         self._memory_mib = memory_mib
         self._scheduler = scheduler
@@ -108,7 +114,9 @@ class SimHost:
                 await asyncio.sleep(self._budget.host_report_s)
             try:
                 await self._connect()
-                await self._scheduler.ask_as_host(self.id, host_ops.Report(devices=self._devices))
+                changes = self.warm.keep(self.room_mib, self._installs())
+                report = host_ops.Report(devices=self._devices, residents=changes)
+                await self._scheduler.ask_as_host(self.id, report)
             except AppError:
                 self._connected = False
             await asyncio.sleep(self._budget.host_report_s)
@@ -126,6 +134,8 @@ class SimHost:
                 self._end(item.lease, item.reason)
             elif isinstance(item, host_ops.Staged):
                 self._staged(item.lease, item.connect_by_s)
+            elif isinstance(item, host_ops.KeepWarmPush):
+                self.warm.floors = item.floors
             elif isinstance(item, host_ops.Preempt):
                 self._preempt(item.lease, item.grace_s)
 
@@ -143,10 +153,12 @@ class SimHost:
             version=VERSION,
             ephemeral=True,
             advance=self._advance,
+            loads_ahead=self._keeps_warm,
+            residents=self.warm.published(),
             waiting=tuple(lease for lease, one in self.installed_leases.items() if one.nonce),
         )
         welcome = await self._scheduler.ask_as_host(self.id, hello)
-        self._connected, self._epoch = True, welcome.epoch
+        self._connected, self._epoch, self.warm.floors = True, welcome.epoch, welcome.floors
         wanted = {install.lease for install in welcome.installs}
         for lease in [lease for lease in self.installed_leases if lease not in wanted]:
             self._end(lease, EndReason.REVOKED)
@@ -179,8 +191,33 @@ class SimHost:
             installed = self.installed_leases.pop(lease)
             self._clear(installed)
         self._incarnation += 1
+        self.warm.restart()
         self._connected = False
         self._scheduler.hosts.pop(self.id, None)
+
+    # ------------------------------------------------------------------ warm floors
+
+    def _installs(self) -> list[host_ops.Install]:
+        """Of all leases that are installed and not freed, or not revoked yet."""
+        leases = [*self.installed_leases.values(), *self._revoking.values()]
+        return [one.install for one in leases if not _freed(one)]
+
+    def room_mib(self, device: DeviceId) -> int:
+        """The memory beside workers of floors, and leases that do not wait for their shares."""
+        installs = [one for one in self._installs() if not one.ahead]
+        shares = [share for one in installs for share in one.shares if share.device == device]
+        held_mib = sum(share.memory_mib for share in shares) + self.warm.memory_mib(device)
+        return self._memory_mib - held_mib
+
+    def _take_workers(self, installed: InstalledLease) -> None:
+        """Give a lease its workers, and its memory; one that waits again gives workers back."""
+        install = installed.install
+        if install.ahead:
+            self.warm.workers.update(installed.workers)
+            installed.workers = {}
+        for name in [name for name in install.residents if name in self.warm.workers]:
+            installed.workers[name] = self.warm.workers.pop(name)
+        self.warm.evict(self.room_mib, install.evict)
 
     # ------------------------------------------------------------------ departure
 
@@ -223,6 +260,7 @@ class SimHost:
             return
         installed = InstalledLease(install=install)
         self.installed_leases[install.lease] = installed
+        self._take_workers(installed)
         if install.connect_by_s is not None:
             self._staged(install.lease, install.connect_by_s)
         self._admit()
@@ -231,7 +269,8 @@ class SimHost:
         """A lease ahead is booked, or a booked one without a session waits again."""
         if known.install.ahead is install.ahead or known.opened:
             return
-        known.install = replace(known.install, ahead=install.ahead)
+        known.install = install
+        self._take_workers(known)
         self._checker.note("host", self.id, "ahead" if install.ahead else "booked", install.lease)
         if install.ahead:
             known.usable.clear()
@@ -314,6 +353,8 @@ class SimHost:
             shares = [o for s in self._using() for o in s.install.shares if o.device == device.id]
             if sum(o.memory_mib for o in shares) > self._memory_mib:
                 raise Violation(f"{device.id} is allocated twice: {shares}")
+            if self.warm.memory_mib(device.id) and self.room_mib(device.id) < 0:
+                raise Violation(f"{device.id}: workers of floors have the memory of a lease")
             if len(shares) > 1 and any(o.exclusive for o in shares):
                 raise Violation(f"{device.id} is shared with an exclusive lease: {shares}")
 

@@ -67,6 +67,7 @@ class Scenario(Value):
     plain_jobs: int = 0  #: of a third function, whose jobs need no device
     runs: int = 0  #: of a workflow, with more functions
     advance: Advance | None = None  #: terms on which its jobs take leases ahead
+    warm_min: int = 0  #: workers that hosts keep for the functions with a device
     promises: int = 0  #: of uploaded jobs, with a second step that never comes
     upload_pause_s_max: float = 5.0
     duplicate_event_rate: float = 0.0
@@ -171,6 +172,7 @@ def _draw(seed: int) -> Scenario:
         promises=promises,
         preemptible=preemption.random() < 0.7,
         advance=_draw_advance(random.Random(f"{seed}/advance")),
+        warm_min=random.Random(f"{seed}/floors").choice((0, 0, 1, 2, 3)),
         weather=replace(AWS, seed=str(seed)) if losses.random() < 0.25 else NO_WEATHER,
         declares=sometimes() < 0.5,
     )

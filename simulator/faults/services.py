@@ -28,6 +28,7 @@ class Verdict(Value):
     virtual_s: float
     runs: dict[str, int] = {}  #: of the workflow: states of its runs
     ahead: dict[str, int] = {}  #: leases granted ahead, booked, that gave way, withdrawn
+    floors: dict[str, int] = {}  #: warm floors that were declared, workers that hosts loaded
     machines: dict[str, int] = {}  #: of the fleet: launched, never joined, taken, noticed, stopped
 
 

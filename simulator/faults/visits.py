@@ -36,10 +36,10 @@ KILLED_RATE, KILLED_S_MAX = 0.1, 2.0
 
 
 def visiting(seed: int) -> Scenario:
-    """The scenario of a seed, without what a visit does not have: runs, and a long life."""
+    """The scenario of a seed, without what a visit does not have: runs, floors, and a long life."""
     drawn = draw(seed)
     faults = tuple(fault for fault in drawn.faults if fault.kind not in (SILENCE, STOP))
-    return replace(drawn, runs=0, faults=faults)
+    return replace(drawn, runs=0, warm_min=0, faults=faults)
 
 
 class VisitInjector(Injector):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -17,6 +18,7 @@ from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import IdSource, JobId
 from corekit.tracing.span import Tracer
+from gpu_scheduler.core.state.state import State
 from gpu_scheduler.model import Device, DeviceKind, Request, Sharing
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.function import InvokeConfig
@@ -32,6 +34,7 @@ from orchgpu.replica.loops import Replica
 from simulator.faults.checkers import Checker, Violation
 from simulator.faults.fleet import SimFleet
 from simulator.faults.fleet_scenario import FleetScenario
+from simulator.faults.floor_checker import SETTLED_S, stayed, unmet
 from simulator.faults.function import SimLambda, render
 from simulator.faults.host import SimHost, sim_devices
 from simulator.faults.injector import PLAIN, WORK, Injector
@@ -124,6 +127,7 @@ class World:
             self.budget,
             self.checker,
             advance=advance,
+            keeps_warm=bool(self.scenario.warm_min),
         )
         return host
 
@@ -224,6 +228,7 @@ class World:
             intermediate_bucket=f"{name}-mid",
             start="invoke" if self.seed % 4 else "event",
             timeout_s=self.scenario.behaviour(self.stream("timeout")).timeout_s,
+            warm_min=self.scenario.warm_min if name in (WORK, URGENT) else 0,
             request=Request(count=0)
             if name in (PLAIN, *PLAIN_STEPS)
             else Request(
@@ -345,12 +350,15 @@ class World:
         asked = ask_for_promises(self.scheduler, self.scenario, self.uploads, promises)
         self.nursery.start(asked, "promises")
         await self._until_quiet()
+        floors = [one.floor for one in (await deployed.functions()).values() if one.warm_min]
+        await self._settled(lambda state: unmet(state, filter(None, floors), self.living()))
         outcomes = self._check(lambdas)
         await self.runs.check(store, lambdas.successes)
         if self.fleet is not None:
             await self.fleet.check_end()
         for _ in list(self.replicas):
             await self.kill_replica(0)
+        await self._settled(lambda state: stayed(state, self.living()))
         return Verdict(
             seed=self.seed,
             trace=self.checker.trace,
@@ -361,8 +369,19 @@ class World:
             virtual_s=self.clock.monotonic_s(),
             runs=dict(self.runs.outcomes),
             ahead=dict(self.checker.advance.counts),
+            floors=dict(self.checker.floors.counts),
             machines={} if self.fleet is None else dict(self.fleet.provider.counts),
         )
+
+    async def _settled(self, left: Callable[[State], list[str]]) -> None:
+        """Wait until the warm floors are as they are to be, once nothing else happens."""
+        until_s = self.clock.monotonic_s() + SETTLED_S
+        while found := left(self.scheduler.machine.state):
+            if self.checker.violation is not None:
+                raise self.checker.violation
+            if self.clock.monotonic_s() > until_s:
+                raise Violation(f"warm floors after {SETTLED_S:.0f} s: {found}")
+            await asyncio.sleep(1.0)
 
     async def _upload(self, name: str, count: int) -> None:
         suffix = "" if name == WORK else f" of {name}"

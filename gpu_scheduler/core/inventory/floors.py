@@ -5,7 +5,7 @@ Sessions repeat their floors, and hosts report their workers, so that a new sche
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from corekit.ids import DeviceId, HostId, SessionId
@@ -51,6 +51,10 @@ class Floors:
         if refused:
             self._refused[session] = refused
         return changed
+
+    def sessions(self) -> Iterable[SessionId]:
+        """The sessions that declare some, or were refused them."""
+        return {**self._declared, **self._refused}
 
     def refused(self) -> tuple[FloorView, ...]:
         """The floors that no session may declare that has tried, by name."""
