@@ -40,7 +40,8 @@ def make_client(
     """The client of this environment; made once, at import, so that warm runs reuse its connection.
 
     Timeouts are bounded like the whole run: 4 tries of 5 s + 30 s fit the reserve of a 15-minute
-    function. Emulators have no DNS for buckets, so they get path-style addresses. `account` owns
+    function. Emulators have no DNS for buckets, so they get path-style addresses; with botocore's
+    own choice, links would name the global endpoint, which newer Regions refuse. `account` owns
     all buckets but those in `owners`; "" = not known, as with deploys of older versions.
     `settings`: further ones of botocore.
     """
@@ -49,7 +50,7 @@ def make_client(
         **patience(tries=4, connect_s=5, read_s=30),
         tcp_keepalive=True,
         user_agent="orchgpu-runner",  # botocore builds its own one for every call
-        s3={"addressing_style": "path" if emulated else "auto"},
+        s3={"addressing_style": "path" if emulated else "virtual"},
         **settings,
     )
     client = boto3.client("s3", config=config)

@@ -7,10 +7,11 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 
@@ -24,6 +25,7 @@ from fdl.plan.facts import Facts
 from fdl.plan.functions import Code
 from fdl.plan.resources import DeployTarget, FunctionResource, Role
 from fdl.plan.served import served_by
+from lambda_functions.gpu_runner.storage.s3 import make_client
 from lambda_functions.http_api.jobs import Jobs, Served
 from lambda_functions.http_api.routes import answer
 from orchgpu.web.api.model import Job
@@ -277,6 +279,18 @@ def test_outputs_are_links_to_what_the_job_wrote(door: Door) -> None:
             assert answered.read() == b"large"
     assert "attachment" in door.headers["location"]
     assert door.ask("GET", shown[3]["link"])[0] == 409, "another job wrote it"
+
+
+def test_links_name_the_endpoint_of_their_region(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-south-2")
+    with closing(make_client(signature_version="s3v4")) as signer:
+        for method in ("get_object", "put_object"):
+            url = signer.generate_presigned_url(method, {"Bucket": "out", "Key": "a"})
+            assert urlsplit(url).netloc == "out.s3.eu-south-2.amazonaws.com"
 
 
 def test_a_large_input_is_stored_by_the_caller_once(door: Door) -> None:
