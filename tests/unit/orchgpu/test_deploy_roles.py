@@ -9,6 +9,8 @@ from typing import Any
 import boto3
 import pytest
 from moto import mock_aws
+from moto.awslambda.exceptions import ValidationException
+from moto.awslambda.models import FunctionUrlConfig
 
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
@@ -123,8 +125,31 @@ def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    monkeypatch.setattr(FunctionUrlConfig, "__init__", _made)
+    monkeypatch.setattr(FunctionUrlConfig, "update", _changed)
     with mock_aws():
         yield
+
+
+_make, _change = FunctionUrlConfig.__init__, FunctionUrlConfig.update
+
+
+def _made(self: FunctionUrlConfig, function: Any, config: dict[str, Any]) -> None:
+    _require_origins(config)
+    _make(self, function, config)
+
+
+def _changed(self: FunctionUrlConfig, new_config: dict[str, Any]) -> None:
+    """As AWS does it, and moto does not: an empty structure takes CORS away."""
+    _require_origins(new_config)
+    _change(self, new_config)
+    self.config |= {name: new_config[name] for name in ("Cors", "InvokeMode") if name in new_config}
+
+
+def _require_origins(config: dict[str, Any]) -> None:
+    """AWS refuses an empty list, which moto takes."""
+    if config.get("Cors", {}).get("AllowOrigins") == []:
+        raise ValidationException("[]", "cors.allowOrigins", "it has no member")
 
 
 def test_a_role_is_changed_and_deleted_again(aws: None) -> None:
@@ -189,12 +214,12 @@ def test_a_url_is_made_changed_and_removed_with_its_function(aws: None, tmp_path
         "+ function grep-http",
         "+ function-url grep-http",
     ]
-    assert (url()["AuthType"], url().get("Cors", {}).get("AllowOrigins") or []) == ("AWS_IAM", [])
+    assert (url()["AuthType"], url().get("Cors") or {}) == ("AWS_IAM", {})
     assert deployed("http: {origins: [https://lab.example]}")[0].startswith("~ function-url")
     assert url()["Cors"]["AllowOrigins"] == ["https://lab.example"]
     functions.update_function_url_config(FunctionName="grep-http", AuthType="NONE")
     assert any("auth NONE → AWS_IAM" in one for one in deployed("http: true"))
-    assert (url()["AuthType"], url().get("Cors", {}).get("AllowOrigins") or []) == ("AWS_IAM", [])
+    assert (url()["AuthType"], url().get("Cors") or {}) == ("AWS_IAM", {})
     settings = functions.get_function_configuration(FunctionName="grep-http")
     assert (
         settings["CodeSha256"]
