@@ -220,6 +220,8 @@ def test_a_url_is_made_changed_and_removed_with_its_function(aws: None, tmp_path
     functions.update_function_url_config(FunctionName="grep-http", AuthType="NONE")
     assert any("auth NONE → AWS_IAM" in one for one in deployed("http: true"))
     assert (url()["AuthType"], url().get("Cors") or {}) == ("AWS_IAM", {})
+    functions.update_function_url_config(FunctionName="grep-http", InvokeMode="RESPONSE_STREAM")
+    assert any("RESPONSE_STREAM → BUFFERED" in one for one in deployed("http: true"))
     settings = functions.get_function_configuration(FunctionName="grep-http")
     assert (
         settings["CodeSha256"]
