@@ -8,6 +8,7 @@ from typing import Any
 
 import boto3
 import pytest
+from click.testing import CliRunner
 from moto import mock_aws
 from moto.awslambda.exceptions import ValidationException
 from moto.awslambda.models import FunctionUrlConfig
@@ -28,6 +29,7 @@ from orchgpu.adapters.aws.api import AwsClient
 from orchgpu.adapters.aws.deploy.cloud import AwsCloud
 from orchgpu.adapters.aws.deploy.roles import IamRoles
 from orchgpu.adapters.aws.endpoints import resolve
+from orchgpu.cli.commands.objects import ls
 from orchgpu.deploy.deployment import execute, prepare, prepare_removal, prepare_rollback
 
 AWS = DeployTarget(account="123456789012", region="eu-west-1")
@@ -137,6 +139,7 @@ _make, _change = FunctionUrlConfig.__init__, FunctionUrlConfig.update
 def _made(self: FunctionUrlConfig, function: Any, config: dict[str, Any]) -> None:
     _require_origins(config)
     _make(self, function, config)
+    self.url += "/"  # as AWS has it
 
 
 def _changed(self: FunctionUrlConfig, new_config: dict[str, Any]) -> None:
@@ -188,6 +191,26 @@ def test_a_whole_deploy_on_aws_makes_its_role_and_removes_it(aws: None, tmp_path
     execute(prepare_removal(["grep"], cloud), cloud, tell)
     assert (Action.DELETE, "role") in steps
     assert prepare_removal(["grep"], cloud).plan.empty
+    cloud.close()
+
+
+def test_ls_shows_urls_and_is_not_ended_by_one_that_is_gone(aws: None, tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+    file = tmp_path / "f.yaml"
+    file.write_text(f"{PLAIN}    http: true\n")
+    cloud = AwsCloud(lambda service: resolve(service))
+    cloud.client("iam").create_policy(PolicyName="orchgpu-functions", PolicyDocument=ANYTHING)
+    execute(prepare(file, cloud, Budget()), cloud, lambda *_: None)
+    functions = cloud.client("lambda")
+
+    def shown() -> Any:
+        answer = CliRunner().invoke(ls.command, ["--json"], catch_exceptions=False)
+        return json.loads(answer.stdout)["functions"][0].get("url", "")
+
+    made = functions.get_function_url_config(FunctionName="grep-http")["FunctionUrl"]
+    assert (made, made[-1]) == (f"{shown()}/", "/"), "as in `$URL/v1`"
+    functions.delete_function_url_config(FunctionName="grep-http")
+    assert shown() == ""
     cloud.close()
 
 
