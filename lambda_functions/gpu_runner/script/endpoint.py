@@ -194,12 +194,16 @@ class Endpoint:
         the process."""
         kept.wanted = True
         try:
-            while self._loaded(first, run, kept):
+            is_loaded = self._loaded(first, run, kept)
+            while is_loaded:
                 self._give_back(caller)
                 caller = self._asking.get()
                 if caller is None or self._is_over:
                     return
                 self._answer(caller, first, run, kept)
+                self._give_back(caller)  # another process may have its next call meanwhile
+                caller = None
+                is_loaded = self._loaded(first, run, kept)
         except Exception as error:
             self._end = self._end or error
         finally:

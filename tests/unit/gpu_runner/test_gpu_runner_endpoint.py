@@ -44,6 +44,7 @@ class Served:
     loads_max: int = 16  #: of them that can load
     waiting: Semaphore = field(default_factory=lambda: Semaphore(0))  #: of calls that wait
     go: Event = field(default_factory=Event)  #: for those
+    no_load: Event = field(default_factory=Event)  #: a load waits for `go`, too
     callers: ExitStack = field(default_factory=ExitStack)
 
     def caller(self) -> Channel:
@@ -91,6 +92,7 @@ def serving(
         ) -> Outcome:
             served.tasks.append(task)
             if task == "load":
+                assert not served.no_load.is_set() or served.go.wait(20)
                 if len(served.holders | {id(kept)}) > served.loads_max:
                     return UNLOADABLE
                 served.holders.add(id(kept))
@@ -301,6 +303,16 @@ def test_a_call_that_costs_its_process_leaves_those_beside_it(tmp_path: Path) ->
         assert [asked(two, text).kind for text in ("DEADLINE", "x")] == ["failed", "answer"]
         served.go.set()
         assert received(one).kind == "answer"
+
+
+def test_a_caller_does_not_wait_for_the_load_that_follows_its_call(tmp_path: Path) -> None:
+    with serving(tmp_path, calls_max=2) as served:
+        one, _ = served.caller(), served.caller()
+        served.no_load.set()
+        try:
+            assert [asked(one, text).content for text in "xy"] == [b"x in.txt", b"y in.txt"]
+        finally:
+            served.go.set()
 
 
 def test_a_further_process_that_cannot_load_leaves_the_others(tmp_path: Path) -> None:
