@@ -48,14 +48,17 @@ class Served:
     callers: ExitStack = field(default_factory=ExitStack)
 
     def caller(self) -> Channel:
+        channel = self.connected()
+        ready = calls.receive(channel)
+        assert ready == Message(kind="ready")
+        return channel
+
+    def connected(self) -> Channel:
         ours, theirs = socket.socketpair()
         self.callers.enter_context(ours).settimeout(20)
         with theirs:
             socket.send_fds(self.host, [b"call"], [theirs.fileno()])
-        channel = Channel(ours, calls.CALLS)
-        ready = calls.receive(channel)
-        assert ready == Message(kind="ready")
-        return channel
+        return Channel(ours, calls.CALLS)
 
     def ended(self) -> Run:
         assert self.thread is not None
@@ -315,11 +318,18 @@ def test_a_caller_does_not_wait_for_the_load_that_follows_its_call(tmp_path: Pat
             served.go.set()
 
 
-def test_a_further_process_that_cannot_load_leaves_the_others(tmp_path: Path) -> None:
+def test_a_further_process_that_cannot_load_closes_its_caller_alone(tmp_path: Path) -> None:
     with serving(tmp_path, calls_max=2) as served:
         served.loads_max = 1
-        callers = [served.caller() for _ in range(3)]
-        assert [asked(caller, "x").kind for caller in callers] == ["answer"] * 3
+        one = served.caller()
+        assert [calls.receive(served.connected()) for _ in "23"] == [None, None]
+        assert asked(one, "x").kind == "answer"
+        served.loads_max = 9
+        two = served.caller()
+        begin(one, "wait")
+        assert served.waiting.acquire(timeout=20)
+        assert asked(two, "x").kind == "answer", "in a process of its own"
+        served.go.set()
     assert served.ended().outcome.good
 
 
