@@ -153,7 +153,7 @@ class JobCloud:
         return None if body is None else _known(Ledger, body, key)
 
     def url_of(self, name: str) -> str:
-        """The URL of a function with `http: true` on AWS; "" where it has none, or none is shown."""
+        """The URL of a function with `http: true` on AWS; "" where none can be read."""
         ledger = self.ledger(name)
         begins = f"{FunctionUrl.kind}/"
         made = [key for key in (() if ledger is None else ledger.created) if key.startswith(begins)]
