@@ -124,8 +124,8 @@ class Jobs:
             self._store(key, request.body, metadata)
             head = self._head(key)
         found = _Input(served, key, head)
-        compared = (SET, DIGEST) if DIGEST in metadata else (SET,)
-        if any(found.metadata.get(name) != metadata.get(name) for name in compared):
+        digests = {one for one in (metadata.get(DIGEST), found.metadata.get(DIGEST)) if one}
+        if len(digests) > 1 or found.metadata.get(SET) != metadata.get(SET):
             raise _another(key)
         return self._after(request, found.ids[0], found)
 
@@ -152,9 +152,19 @@ class Jobs:
     def _store(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
         bucket = self.served.input_bucket
         where = f"s3://{bucket}/{key}"
+
+        def look() -> bool | None:
+            """By its digest; what a caller stored has none, and may be larger than our memory."""
+            if (head := head_of(self.s3, bucket, key)) is None:
+                return None
+            digest = head.get("Metadata", {}).get(DIGEST)
+            return digest == metadata[DIGEST] if digest else head["ContentLength"] == len(body)
+
         try:
             with s3_errors(f"write {where}"):
-                put = write_once(self.s3, bucket, key, body, pause=self.pause, metadata=metadata)
+                put = write_once(
+                    self.s3, bucket, key, body, pause=self.pause, metadata=metadata, look=look
+                )
         except StorageError as error:
             if 400 <= error.status < 500:
                 raise

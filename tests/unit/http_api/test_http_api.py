@@ -316,6 +316,12 @@ def test_a_large_input_is_stored_by_the_caller_once(door: Door) -> None:
     assert stored["Body"].read() == b"big"
     assert parameters_in(stored["Metadata"]) == {"A": "1"}
     assert door.ask("POST", f"{JOBS}?name=big.txt&upload", Idempotency_Key="big")[0] == 409
+    door.calls.clear()
+    plain = f"{JOBS}?name=big.txt&set=A=1"
+    assert door.ask("POST", plain, b"big", Idempotency_Key="big")[1]["id"] == job["id"]
+    assert door.ask("POST", plain, b"larger", Idempotency_Key="big")[0] == 409
+    read = [params["Key"] for _, name, params in door.calls if name == "GetObject"]
+    assert key not in read, "it may be larger than the memory"
 
 
 def test_a_job_whose_result_has_expired_is_not_live(door: Door) -> None:
