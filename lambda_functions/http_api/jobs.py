@@ -158,7 +158,9 @@ class Jobs:
             if (head := head_of(self.s3, bucket, key)) is None:
                 return None
             digest = head.get("Metadata", {}).get(DIGEST)
-            return digest == metadata[DIGEST] if digest else head["ContentLength"] == len(body)
+            return bool(
+                digest == metadata[DIGEST] if digest else head["ContentLength"] == len(body)
+            )
 
         try:
             with s3_errors(f"write {where}"):
