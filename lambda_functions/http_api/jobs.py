@@ -197,12 +197,13 @@ class Jobs:
 
     def job(self, id_: str, request: Request) -> JsonObject:
         """A job; with `wait`, once it is over or the time has passed. Raises Refused."""
-        shown, found = self._known(id_, request)
-        return self._after(request, id_, found)[0] if request.wait_s else shown
+        found = self._input_of(id_, request.one("input"))
+        return self._after(request, id_, found)[0] if request.wait_s else self._known(id_, found)
 
     def outputs(self, id_: str, request: Request) -> list[JsonObject]:
         """The outputs of a job; none before its end. Raises Refused."""
-        outputs: list[JsonObject] = self._known(id_, request)[0]["outputs"]
+        found = self._input_of(id_, request.one("input"))
+        outputs: list[JsonObject] = self._known(id_, found)["outputs"]
         return outputs
 
     def output_url(self, id_: str, name: str) -> str:
@@ -235,18 +236,24 @@ class Jobs:
             raise Refused("conflict", text)
         return head
 
-    def _known(self, id_: str, request: Request) -> tuple[JsonObject, _Input | None]:
-        """The job, by its result or by the input that the request names. Raises Refused."""
-        found = self._input_of(id_, request.one("input"))
+    def _known(self, id_: str, found: _Input | None) -> JsonObject:
+        """The job, by its result or by its input. Raises Refused."""
         result = self._result(id_)
         if result is not None:
-            return self._ended(result, found), found
-        days = self.served.results_days
-        if found is None or self.wall_s() - found.stored_s > days * 86400.0:
-            text = f"{id_!r:.40} has no result: it is not over, was never a job of "
-            text += f"{self.served.function}, or ended {days} days ago; `links.job` of the answer "
-            raise Refused("not_found", f"{text}to its request shows whether it is live")
-        return self._live(found, id_), found
+            return self._ended(result, found)
+        self._require_live(id_, found)
+        return self._live(found, id_)
+
+    def _require_live(self, id_: str, found: _Input | None) -> None:
+        """Raise Refused for what has no result, and is not known to have one later."""
+        days, text = self.served.results_days, f"{id_!r:.40} has no result: it "
+        if found is None:
+            text += f"is not over, was never a job of {self.served.function}, or ended {days} days "
+            text += "ago; `links.job` of the answer to its request shows whether it is live"
+            raise Refused("not_found", text)
+        if self.wall_s() - found.stored_s > days * 86400.0:
+            text += f"began over {days} days ago, and results are kept no longer; a new "
+            raise Refused("not_found", f"{text}{IDEMPOTENCY_KEY} starts another")
 
     def _input_of(self, id_: str, name: str | None) -> _Input | None:
         if not name or name_fault(name, 255):
@@ -257,9 +264,11 @@ class Jobs:
         return found if found is not None and id_ in found.ids else None
 
     def _after(self, request: Request, id_: str, found: _Input | None) -> tuple[JsonObject, int]:
-        """The job at its end, 200; or live when the time of the request is over, 202."""
+        """The job at its end, 200; or live when the time of the request is over, 202. Raises
+        Refused."""
         until_s, pause_s = min(self.monotonic_s() + request.wait_s, request.ends_s), _PAUSE_S
         while (result := self._result(id_)) is None:
+            self._require_live(id_, found)
             left_s = until_s - self.monotonic_s()
             if left_s <= 0:
                 return self._live(found, id_), 202

@@ -257,6 +257,15 @@ def test_an_answer_waits_for_the_end_with_a_small_output_in_it(door: Door) -> No
     assert slow["over"] is False
 
 
+def test_a_wait_reads_the_result_of_a_job_that_is_over_once(door: Door) -> None:
+    _, job = door.ask("POST", JOBS, b"in")
+    door.end(job["id"], [])
+    door.calls.clear()
+    assert door.ask("GET", f"{job['links']['job']}&wait=1")[1]["over"]
+    read = [params["Key"] for _, name, params in door.calls if name == "GetObject"]
+    assert read == [result_key(job["id"])]
+
+
 def test_outputs_are_links_to_what_the_job_wrote(door: Door) -> None:
     _, job = door.ask("POST", JOBS, b"in")
     id_ = job["id"]
@@ -325,11 +334,16 @@ def test_a_large_input_is_stored_by_the_caller_once(door: Door) -> None:
 
 
 def test_a_job_whose_result_has_expired_is_not_live(door: Door) -> None:
-    _, job = door.ask("POST", JOBS, b"old")
+    _, job = door.ask("POST", JOBS, b"old", Idempotency_Key="old")
     late = Jobs(served=SERVED, s3=door.s3, signer=door.signer, wall_s=lambda: 9e12)
-    given = answer(late, event("GET", job["links"]["job"]), 0.0)
-    assert given["statusCode"] == 404
-    assert "30 days ago" in given["body"]
+    for again in (
+        event("GET", job["links"]["job"]),
+        event("GET", f"{job['links']['job']}&wait=1"),
+        event("POST", JOBS, b"old", Idempotency_Key="old"),
+    ):
+        given = answer(late, again, 0.0)
+        assert given["statusCode"] == 404
+        assert "30 days ago" in given["body"]
     other = {"input": job["input"].rpartition("/")[2]}
     assert door.ask("GET", f"/v1/jobs/j{'0' * 25}?{urlencode(other)}")[0] == 404, "another id"
 
