@@ -23,6 +23,8 @@ from contract.http_jobs import (
     INLINE_BYTES_MAX,
     LIVE,
     PREFIX,
+    another_fault,
+    ids_folder,
     inlined,
     input_name,
     is_below,
@@ -41,15 +43,19 @@ from contract.parameters import SET, named_values, set_text
 from contract.record import JsonObject
 from contract.result import Result
 from lambda_functions.gpu_runner.errors import StorageError
-from lambda_functions.gpu_runner.storage.s3 import S3, head_of, s3_errors, small_body
+from lambda_functions.gpu_runner.storage.s3 import (
+    ABSENT_PAUSES_S,
+    S3,
+    head_of,
+    s3_errors,
+    small_body,
+)
 from lambda_functions.http_api.requests import Refused, Request
 
 #: Of links to objects: they are followed at once, an upload may begin later.
 _LINK_S, _UPLOAD_S = 300, 900
 #: Reads of a result while a request waits: the first pause, doubled up to the other.
 _PAUSE_S, _PAUSE_S_MAX = 0.2, 2.0
-#: For 15 minutes after versioning was first enabled, a new object may answer 404 for a moment.
-_ABSENT_PAUSES_S = (0.3, 0.7, 1.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +120,7 @@ class Jobs:
         if fault := fault or suffix_fault(served.function, name, served.input_suffixes):
             raise Refused("invalid", fault)
         metadata, key = _parameters(request), self._folder + name
-        self._require_free(f"{self._folder}{id_}-", key)
+        self._require_free(ids_folder(served.input_prefix, id_), key)
         if "upload" in request.query:
             head = head_of(self.s3, bucket, key)
             if head is None:
@@ -177,7 +183,7 @@ class Jobs:
 
     def _head(self, key: str) -> JsonObject:
         bucket = self.served.input_bucket
-        for pause_s in (*_ABSENT_PAUSES_S, 0.0):
+        for pause_s in (*ABSENT_PAUSES_S, 0.0):
             if (head := head_of(self.s3, bucket, key)) is not None:
                 return head
             self.pause(pause_s)
@@ -385,6 +391,4 @@ def _parameters(request: Request) -> dict[str, str]:
 
 
 def _another(key: str) -> Refused:
-    text = f"the {IDEMPOTENCY_KEY} was used for another body, name or parameters; the input is "
-    text += f"{key}: give a new key, or repeat that request"
-    return Refused("conflict", text, key=key)
+    return Refused("conflict", another_fault(key), key=key)

@@ -28,7 +28,7 @@ _CONDITIONS = {"IfNoneMatch": "If-None-Match", "IfMatch": "If-Match"}
 
 #: For 15 minutes after versioning was first enabled on a bucket, reads of what was just written may
 #: answer 404, now and then; an input that was deleted costs these seconds of the device.
-_ABSENT_PAUSES_S = (0.3, 0.7, 1.5)
+ABSENT_PAUSES_S = (0.3, 0.7, 1.5)
 
 #: Bytes copied at once between S3 and a file.
 CHUNK_BYTES = 1 << 20
@@ -149,7 +149,7 @@ def download(
                     seen(chunk)
         return size
 
-    for pause_s in _ABSENT_PAUSES_S:
+    for pause_s in ABSENT_PAUSES_S:
         try:
             return stream()
         except StorageError as error:
