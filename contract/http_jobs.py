@@ -58,9 +58,25 @@ def request_id(function: str, key: str) -> str:
     return hashlib.sha256(f"{function}\0{key}".encode()).hexdigest()[:32]
 
 
+def another_fault(stored: str) -> str:
+    """The reason against a request whose key another one had; `stored`: the key of its input."""
+    text = f"the {IDEMPOTENCY_KEY} was used for another body, name or parameters; the input is "
+    return f"{text}{stored}: give a new key, or repeat that request"
+
+
+def ids_folder(prefix: str, request: str) -> str:
+    """Begins the keys of the inputs of an id, below the prefix of a function's inputs."""
+    return key_below(prefix, f"{request}-")
+
+
+def plain_name(suffixes: Sequence[str]) -> str:
+    """The name of an input whose caller gives none: one that the function takes."""
+    return f"input{next(iter(suffixes), '')}"
+
+
 def input_name(request: str, name: str | None, suffixes: Sequence[str]) -> str:
     """The name of an input; without one of the caller's it has one that the function takes."""
-    return f"{request}-{name or 'input' + next(iter(suffixes), '')}"
+    return f"{request}-{name or plain_name(suffixes)}"
 
 
 def key_below(prefix: str, name: str) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: Of a Lambda function.
+NAME_CHARS_MAX = 64
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Http:

@@ -184,7 +184,7 @@ class CloudServices(Protocol):
         ...
 
     def function_url(self, name: str) -> str:
-        """The URL of a Lambda function that has one."""
+        """The URL of a Lambda function that has one, without a slash at its end."""
         ...
 
     def log_events(

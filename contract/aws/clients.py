@@ -84,11 +84,13 @@ def write_once(
     content_type: str = "application/octet-stream",
     metadata: Mapping[str, str] | None = None,
     is_same: Callable[[bytes], bool] | None = None,
+    look: Callable[[], bool | None] | None = None,
 ) -> bool:
     """Write on a condition. True: this object is in place; False: another one is.
 
     A client that got no answer repeats a write by itself, and S3 then answers 412, because the
     object is there: the client's own, which is known by `is_same`. [default: by its bytes]
+    `look` finds that without the bytes of a large object; None: it was removed meanwhile.
     Raises botocore's errors.
     https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
     """
@@ -101,9 +103,9 @@ def write_once(
         except exceptions.ClientError as error:
             match fault_of(error):
                 case Fault.CONFLICT:
-                    stored = _stored(s3, where)
-                    if stored is not None:  # else it was removed meanwhile
-                        return is_same(stored) if is_same else stored == body
+                    ours = look() if look else _is_ours(_stored(s3, where), is_same, body)
+                    if ours is not None:  # else it was removed meanwhile
+                        return ours
                 case Fault.RACED:
                     pass
                 case _:
@@ -112,6 +114,14 @@ def write_once(
                 raise
         pause(RACE_PAUSE_S)
     raise AssertionError("the last try returns or raises")
+
+
+def _is_ours(
+    stored: bytes | None, is_same: Callable[[bytes], bool] | None, body: bytes
+) -> bool | None:
+    if stored is None:
+        return None
+    return is_same(stored) if is_same else stored == body
 
 
 def _stored(s3: Client, where: Mapping[str, str]) -> bytes | None:

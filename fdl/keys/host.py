@@ -102,7 +102,7 @@ ENDPOINT = Block(
             reader=Integer(low=1, high=ENDPOINT_CALLS_MAX),
             about="Calls side by side, each in a process of its own, which loads and needs its part"
             " of `memory`; the device may compute their operations in one run.",
-            default="1; with `gpu: {batch: …}` its `size_max`, at most 8 and one per 128 MiB of"
+            default="1; with `gpu: {batch: …}` its `size_max`, at most 8 and one per 512 MiB of"
             " `memory`",
         ),
     },

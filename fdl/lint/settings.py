@@ -13,7 +13,7 @@ from fdl.plan.advance import advance_s, asked_advance_s, why_not_ahead
 from fdl.plan.resources import DeployTarget
 from fdl.plan.served import no_url
 from fdl.plan.uploads import RULE_CHARACTERS_MAX
-from fdl.served import http_name
+from fdl.served import NAME_CHARS_MAX, http_name
 from gpu_scheduler.data_names import name_of
 from gpu_scheduler.model import Request
 
@@ -23,8 +23,6 @@ _RUNNER_MINOR, _AWS_MINOR = 11, 12
 WORDS = ("{job}", "{key}", "{name}", "{stem}")
 _BRACES = re.compile(r"\{[^{}]*\}?|\}")
 _E, _W = Severity.ERROR, Severity.WARNING
-#: Lambda's limit for the name of a function.
-_NAME_CHARS_MAX = 64
 #: Below these levels Lambda stores the lines by which `orchgpu logs` knows a job.
 _KNOWING = ("TRACE", "DEBUG", "INFO")
 #: Settings that other clouds accept and do not apply, with their value by default.
@@ -281,7 +279,7 @@ def http_findings(document: Document, functions: tuple[Function, ...]) -> Iterat
         reason = no_url(found) if found else f"jobs of the group {step.group} start at another step"
         if reason:
             yield _W, path, f"no URL is made: {reason}"
-        elif found is not None and len(http_name(found.name)) > _NAME_CHARS_MAX:
-            most = _NAME_CHARS_MAX - len("-http")
+        elif found is not None and len(http_name(found.name)) > NAME_CHARS_MAX:
+            most = NAME_CHARS_MAX - len("-http")
             name = http_name(found.name)
             yield _E, path, f"needs a name of {most} characters at most, for {name}"

@@ -30,6 +30,7 @@ from fdl.model import (
     Rewrite,
 )
 from fdl.schema.schema import Faulty, Reading
+from fdl.served import NAME_CHARS_MAX, http_name
 from fdl.text.nodes import Entry, Mapping, Node, Sequence
 
 #: SCAR's mode of execution → the place of a function with a device.
@@ -126,13 +127,25 @@ def _element(work: Migration, element: Mapping, path: str) -> Mapping:
         if changed is not block:
             element = element.with_entry("lambda", changed)
     element = _batch(work, element, path)
+    return _api(work, element, path)
+
+
+def _api(work: Migration, element: Mapping, path: str) -> Mapping:
+    """SCAR's endpoint; a name without room for that of a further function gets none."""
     api = element.entry("api_gateway")
-    if api is not None:
-        message = "read as http: true: on AWS a Function URL, whose callers sign by IAM, and no API"
-        work.warn(f"{path}.api_gateway", api.at, f"{message} Gateway")
-        element = element.without("api_gateway")
-        if element.entry("http") is None:
-            element = element.with_entry("http", text("true", api.at))
+    if api is None:
+        return element
+    block = element.child("lambda")
+    name = scalar_text(block.child("name")) if isinstance(block, Mapping) else None
+    has_room = len(http_name(name or "")) <= NAME_CHARS_MAX
+    message = "read as http: true: on AWS a Function URL, whose callers sign by IAM, and no API "
+    message += "Gateway; deploy makes a role for it, also beside iam.role (http: false: no URL)"
+    if not has_room:
+        message = f"no URL is made: {name}-http would have more than {NAME_CHARS_MAX} characters"
+    work.warn(f"{path}.api_gateway", api.at, message)
+    element = element.without("api_gateway")
+    if has_room and element.entry("http") is None:
+        element = element.with_entry("http", text("true", api.at))
     return element
 
 

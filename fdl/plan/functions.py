@@ -49,7 +49,7 @@ def calls_max_of(function: Function) -> int:
     """Calls that an endpoint answers side by side; 0 = the function is none.
 
     Not declared: where the device joins them in batches, as many as one has, up to 8, and one for
-    each 128 MiB of the function's memory.
+    each 512 MiB of the function's memory.
     """
     if (calls := function.endpoint) is None or not calls.enabled:
         return 0
@@ -57,7 +57,7 @@ def calls_max_of(function: Function) -> int:
         return calls.calls_max
     if (batch := function.gpu.request.batch if function.gpu else None) is None:
         return 1
-    return max(1, min(batch.size_max, 8, function.function.memory_mib // 128))
+    return max(1, min(batch.size_max, 8, function.function.memory_mib // 512))
 
 
 def variables_of(function: Function, account: str = ANY_ACCOUNT) -> dict[str, str]:

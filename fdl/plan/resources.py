@@ -251,6 +251,7 @@ class FunctionUrl(Value):
     function: str
     origins: tuple[str, ...] = ()  #: of pages that may call it
     auth: str = "AWS_IAM"
+    answers: str = "BUFFERED"  #: Lambda's invoke mode; our code streams none
 
     @property
     def name(self) -> str:

@@ -23,6 +23,8 @@ from contract.http_jobs import (
     INLINE_BYTES_MAX,
     LIVE,
     PREFIX,
+    another_fault,
+    ids_folder,
     inlined,
     input_name,
     is_below,
@@ -41,15 +43,19 @@ from contract.parameters import SET, named_values, set_text
 from contract.record import JsonObject
 from contract.result import Result
 from lambda_functions.gpu_runner.errors import StorageError
-from lambda_functions.gpu_runner.storage.s3 import S3, head_of, s3_errors, small_body
+from lambda_functions.gpu_runner.storage.s3 import (
+    ABSENT_PAUSES_S,
+    S3,
+    head_of,
+    s3_errors,
+    small_body,
+)
 from lambda_functions.http_api.requests import Refused, Request
 
 #: Of links to objects: they are followed at once, an upload may begin later.
 _LINK_S, _UPLOAD_S = 300, 900
 #: Reads of a result while a request waits: the first pause, doubled up to the other.
 _PAUSE_S, _PAUSE_S_MAX = 0.2, 2.0
-#: For 15 minutes after versioning was first enabled, a new object may answer 404 for a moment.
-_ABSENT_PAUSES_S = (0.3, 0.7, 1.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +120,7 @@ class Jobs:
         if fault := fault or suffix_fault(served.function, name, served.input_suffixes):
             raise Refused("invalid", fault)
         metadata, key = _parameters(request), self._folder + name
-        self._require_free(f"{self._folder}{id_}-", key)
+        self._require_free(ids_folder(served.input_prefix, id_), key)
         if "upload" in request.query:
             head = head_of(self.s3, bucket, key)
             if head is None:
@@ -124,8 +130,8 @@ class Jobs:
             self._store(key, request.body, metadata)
             head = self._head(key)
         found = _Input(served, key, head)
-        compared = (SET, DIGEST) if DIGEST in metadata else (SET,)
-        if any(found.metadata.get(name) != metadata.get(name) for name in compared):
+        digests = {one for one in (metadata.get(DIGEST), found.metadata.get(DIGEST)) if one}
+        if len(digests) > 1 or found.metadata.get(SET) != metadata.get(SET):
             raise _another(key)
         return self._after(request, found.ids[0], found)
 
@@ -152,9 +158,21 @@ class Jobs:
     def _store(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
         bucket = self.served.input_bucket
         where = f"s3://{bucket}/{key}"
+
+        def look() -> bool | None:
+            """By its digest; what a caller stored has none, and may be larger than our memory."""
+            if (head := head_of(self.s3, bucket, key)) is None:
+                return None
+            digest = head.get("Metadata", {}).get(DIGEST)
+            return bool(
+                digest == metadata[DIGEST] if digest else head["ContentLength"] == len(body)
+            )
+
         try:
             with s3_errors(f"write {where}"):
-                put = write_once(self.s3, bucket, key, body, pause=self.pause, metadata=metadata)
+                put = write_once(
+                    self.s3, bucket, key, body, pause=self.pause, metadata=metadata, look=look
+                )
         except StorageError as error:
             if 400 <= error.status < 500:
                 raise
@@ -165,7 +183,7 @@ class Jobs:
 
     def _head(self, key: str) -> JsonObject:
         bucket = self.served.input_bucket
-        for pause_s in (*_ABSENT_PAUSES_S, 0.0):
+        for pause_s in (*ABSENT_PAUSES_S, 0.0):
             if (head := head_of(self.s3, bucket, key)) is not None:
                 return head
             self.pause(pause_s)
@@ -185,12 +203,13 @@ class Jobs:
 
     def job(self, id_: str, request: Request) -> JsonObject:
         """A job; with `wait`, once it is over or the time has passed. Raises Refused."""
-        shown, found = self._known(id_, request)
-        return self._after(request, id_, found)[0] if request.wait_s else shown
+        found = self._input_of(id_, request.one("input"))
+        return self._after(request, id_, found)[0] if request.wait_s else self._known(id_, found)
 
     def outputs(self, id_: str, request: Request) -> list[JsonObject]:
         """The outputs of a job; none before its end. Raises Refused."""
-        outputs: list[JsonObject] = self._known(id_, request)[0]["outputs"]
+        found = self._input_of(id_, request.one("input"))
+        outputs: list[JsonObject] = self._known(id_, found)["outputs"]
         return outputs
 
     def output_url(self, id_: str, name: str) -> str:
@@ -223,18 +242,24 @@ class Jobs:
             raise Refused("conflict", text)
         return head
 
-    def _known(self, id_: str, request: Request) -> tuple[JsonObject, _Input | None]:
-        """The job, by its result or by the input that the request names. Raises Refused."""
-        found = self._input_of(id_, request.one("input"))
+    def _known(self, id_: str, found: _Input | None) -> JsonObject:
+        """The job, by its result or by its input. Raises Refused."""
         result = self._result(id_)
         if result is not None:
-            return self._ended(result, found), found
-        days = self.served.results_days
-        if found is None or self.wall_s() - found.stored_s > days * 86400.0:
-            text = f"{id_!r:.40} has no result: it is not over, was never a job of "
-            text += f"{self.served.function}, or ended {days} days ago; `links.job` of the answer "
-            raise Refused("not_found", f"{text}to its request shows whether it is live")
-        return self._live(found, id_), found
+            return self._ended(result, found)
+        self._require_live(id_, found)
+        return self._live(found, id_)
+
+    def _require_live(self, id_: str, found: _Input | None) -> None:
+        """Raise Refused for what has no result, and is not known to have one later."""
+        days, text = self.served.results_days, f"{id_!r:.40} has no result: it "
+        if found is None:
+            text += f"is not over, was never a job of {self.served.function}, or ended {days} days "
+            text += "ago; `links.job` of the answer to its request shows whether it is live"
+            raise Refused("not_found", text)
+        if self.wall_s() - found.stored_s > days * 86400.0:
+            text += f"began over {days} days ago, and results are kept no longer; a new "
+            raise Refused("not_found", f"{text}{IDEMPOTENCY_KEY} starts another")
 
     def _input_of(self, id_: str, name: str | None) -> _Input | None:
         if not name or name_fault(name, 255):
@@ -245,9 +270,11 @@ class Jobs:
         return found if found is not None and id_ in found.ids else None
 
     def _after(self, request: Request, id_: str, found: _Input | None) -> tuple[JsonObject, int]:
-        """The job at its end, 200; or live when the time of the request is over, 202."""
+        """The job at its end, 200; or live when the time of the request is over, 202. Raises
+        Refused."""
         until_s, pause_s = min(self.monotonic_s() + request.wait_s, request.ends_s), _PAUSE_S
         while (result := self._result(id_)) is None:
+            self._require_live(id_, found)
             left_s = until_s - self.monotonic_s()
             if left_s <= 0:
                 return self._live(found, id_), 202
@@ -364,6 +391,4 @@ def _parameters(request: Request) -> dict[str, str]:
 
 
 def _another(key: str) -> Refused:
-    text = f"the {IDEMPOTENCY_KEY} was used for another body, name or parameters; the input is "
-    text += f"{key}: give a new key, or repeat that request"
-    return Refused("conflict", text, key=key)
+    return Refused("conflict", another_fault(key), key=key)

@@ -153,11 +153,13 @@ class JobCloud:
         return None if body is None else _known(Ledger, body, key)
 
     def url_of(self, name: str) -> str:
-        """The URL of a function with `http: true` on AWS; "" where it has none."""
+        """The URL of a function with `http: true` on AWS; "" where none can be read."""
         ledger = self.ledger(name)
         begins = f"{FunctionUrl.kind}/"
         made = [key for key in (() if ledger is None else ledger.created) if key.startswith(begins)]
-        return self.services.function_url(made[0].removeprefix(begins)) if made else ""
+        with Tolerating(ErrorCode.NOT_FOUND, ErrorCode.DENIED):
+            return self.services.function_url(made[0].removeprefix(begins)) if made else ""
+        return ""
 
     def deployed(self) -> list[str]:
         """The name of every deployed function, served or not."""

@@ -71,7 +71,7 @@ class Endpoint:
     """The callers of this runner, and the calls that it answered.
 
     The thread of `serve` watches the callers that have no call; each process has a thread, which
-    takes the next call once the process has loaded.
+    takes the next call once the process has loaded. A caller whose process cannot load is closed.
     """
 
     def __init__(self, descriptor: int, terms: Terms, limits: TimeLimits, signals: Signals) -> None:
@@ -87,8 +87,7 @@ class Endpoint:
         self._back: queue.SimpleQueue[_Caller | None] = queue.SimpleQueue()  #: None: news alone
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC)  #: of `_back`
         self._lock = threading.Lock()  #: of the counts
-        self._processes = 0  #: that were started
-        self._alive = 0  #: without those that could not load
+        self._alive = 0  #: processes, without those that could not load
         self._begun = 0  #: calls
         self._is_loaded = False  #: one of them, or was
         self._end: Outcome | Exception | None = None  #: why it ends before its time
@@ -108,7 +107,6 @@ class Endpoint:
             stack.callback(self._release)
 
             def start(kept: Kept, caller: _Caller | None) -> None:
-                self._processes += 1
                 with self._lock:
                     self._alive += 1
                 threads.submit(self._serve_process, first, run, kept, caller)
@@ -155,7 +153,7 @@ class Endpoint:
             stream = socket.socket(fileno=descriptor)
             stream.settimeout(SILENCE_S)
             self._callers.add(caller := _Caller(stream))
-            if self._processes < min(len(self._callers), self._terms.calls_max):
+            if self._alive < min(len(self._callers), self._terms.calls_max):
                 start(Kept(), caller)  # its calls wait for no load but this one
             else:
                 self._watch(caller)
@@ -194,12 +192,18 @@ class Endpoint:
         the process."""
         kept.wanted = True
         try:
-            while self._loaded(first, run, kept):
+            is_loaded = self._loaded(first, run, kept)
+            if not is_loaded and caller is not None:
+                caller.stream.close()  # it tries again later: none beyond the processes is greeted
+            while is_loaded:
                 self._give_back(caller)
                 caller = self._asking.get()
                 if caller is None or self._is_over:
                     return
                 self._answer(caller, first, run, kept)
+                self._give_back(caller)  # another process may have its next call meanwhile
+                caller = None
+                is_loaded = self._loaded(first, run, kept)
         except Exception as error:
             self._end = self._end or error
         finally:
@@ -264,7 +268,7 @@ class Endpoint:
     def _release(self) -> None:
         """Let the threads end."""
         self._is_ending = True
-        for _ in range(self._processes):
+        for _ in range(self._alive):
             self._asking.put(None)
 
     def _close(self) -> None:

@@ -42,6 +42,8 @@ _KILL_WAIT_S = 2.0
 #: An endless output must not fill the account's log; the tail is kept beyond this limit too.
 ECHO_BYTES_MAX = 4 * 2**20
 _READ_BYTES = 1 << 16
+#: Of runs side by side: a longer line is echoed in pieces.
+_LINE_CHARACTERS_MAX = 8 << 10
 #: After the end the pipe holds at most its capacity, 1 MiB for unprivileged processes.
 _DRAIN_READS_MAX = 64
 #: Runs side by side read the notice one after another.
@@ -113,7 +115,8 @@ class LogTail:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._line_open = False  #: the last echo did not end its line
         self._by_lines = by_lines
-        self._begun = ""  #: a line that has not ended
+        self._begun: list[str] = []  #: pieces of a line that has not ended
+        self._begun_characters = 0
 
     def feed(self, chunk: bytes) -> None:
         """Echo `chunk` within the limit, and keep the newest LOG_TAIL_BYTES_MAX bytes of all."""
@@ -147,9 +150,20 @@ class LogTail:
         sys.stdout.flush()
 
     def _echo(self, text: str) -> None:
-        text = self._begun + text
         whole = text.rfind("\n") + 1 if self._by_lines else len(text)
-        text, self._begun = text[:whole], text[whole:]
+        self._begun.append(text[:whole])
+        if whole or not self._by_lines:
+            self._write()
+        if rest := text[whole:]:
+            self._begun.append(rest)
+            self._begun_characters += len(rest)
+            if self._begun_characters >= _LINE_CHARACTERS_MAX:  # one of progress, without an end
+                self._begun.append("\n")
+                self._write()
+
+    def _write(self) -> None:
+        text = "".join(self._begun)
+        self._begun, self._begun_characters = [], 0
         if text:
             sys.stdout.write(text)
             self._line_open = not text.endswith("\n")

@@ -206,6 +206,12 @@ class Runs:
                     sweep_children(self._spared | self._groups)
                 adopt_orphans(False)
 
+    def forget(self, group: int) -> None:
+        """The process of a group was killed between two runs; its number may be another's soon."""
+        with self._lock:
+            self._groups.discard(group)
+            self._watch()
+
     def _watch(self) -> None:
         if self._guard is not None:
             self._guard.watch(self._groups)

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from lambda_functions.gpu_runner.script.reaper import RUNS
+
 #: What it is to do: a job, which ends it when it raises; of an endpoint, to load, or a call.
 Task: TypeAlias = Literal["job", "load", "call"]
 #: The last argument of a command whose process stays.
@@ -92,6 +94,7 @@ class Resident:
         """Kill it with its group, and release what it has."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
+        RUNS.forget(self.process.pid)
         self.process.wait()
         self.calls.close()
         os.close(self.output)

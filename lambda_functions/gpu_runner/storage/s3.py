@@ -28,7 +28,7 @@ _CONDITIONS = {"IfNoneMatch": "If-None-Match", "IfMatch": "If-Match"}
 
 #: For 15 minutes after versioning was first enabled on a bucket, reads of what was just written may
 #: answer 404, now and then; an input that was deleted costs these seconds of the device.
-_ABSENT_PAUSES_S = (0.3, 0.7, 1.5)
+ABSENT_PAUSES_S = (0.3, 0.7, 1.5)
 
 #: Bytes copied at once between S3 and a file.
 CHUNK_BYTES = 1 << 20
@@ -40,7 +40,8 @@ def make_client(
     """The client of this environment; made once, at import, so that warm runs reuse its connection.
 
     Timeouts are bounded like the whole run: 4 tries of 5 s + 30 s fit the reserve of a 15-minute
-    function. Emulators have no DNS for buckets, so they get path-style addresses. `account` owns
+    function. Emulators have no DNS for buckets, so they get path-style addresses; with botocore's
+    own choice, links would name the global endpoint, which newer Regions refuse. `account` owns
     all buckets but those in `owners`; "" = not known, as with deploys of older versions.
     `settings`: further ones of botocore.
     """
@@ -49,7 +50,7 @@ def make_client(
         **patience(tries=4, connect_s=5, read_s=30),
         tcp_keepalive=True,
         user_agent="orchgpu-runner",  # botocore builds its own one for every call
-        s3={"addressing_style": "path" if emulated else "auto"},
+        s3={"addressing_style": "path" if emulated else "virtual"},
         **settings,
     )
     client = boto3.client("s3", config=config)
@@ -148,7 +149,7 @@ def download(
                     seen(chunk)
         return size
 
-    for pause_s in _ABSENT_PAUSES_S:
+    for pause_s in ABSENT_PAUSES_S:
         try:
             return stream()
         except StorageError as error:

@@ -196,7 +196,7 @@ class AwsServices:
 
     def function_url(self, name: str) -> str:
         found = self._client("lambda").get_function_url_config(FunctionName=name)
-        return str(found["FunctionUrl"])
+        return str(found["FunctionUrl"]).rstrip("/")
 
     def _log_group(self, function: str) -> str:
         if function not in self._groups:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from contract.http_jobs import NAME_BYTES_MAX, WAIT_S_MAX, type_of
+from contract.http_jobs import NAME_BYTES_MAX, WAIT_S_MAX, plain_name, type_of
 from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.web.api.callers import visit_of
 from orchgpu.web.api.endpoints import Endpoint
@@ -39,8 +39,7 @@ async def call(request: web.Request) -> web.StreamResponse:
     visit = await visit_of(request)
     wait_s = seconds_of(request) if "wait" in request.query else WAIT_S_MAX
     endpoint = await _endpoint(visit, request.match_info["function"])
-    suffixes = endpoint.function.input_suffixes
-    name = request.query.get("name") or f"input{suffixes[0] if suffixes else ''}"
+    name = request.query.get("name") or plain_name(endpoint.function.input_suffixes)
     check_name(name, NAME_BYTES_MAX)
     api, party = visit.console.api, visit.session.party
     with api.waiting.one(party):

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from corekit.aio.clock import Clock
@@ -112,7 +112,10 @@ class Endpoint:
                 line.close()
             self._changed.clear()
             opening = self._opened(console)
-            await self._changed.wait()  # a caller whose time is over leaves the opening
+            again_s = self._more_at_s - console.clock.monotonic_s()
+            with suppress(TimeoutError):  # then a further connection is tried again
+                async with asyncio.timeout(again_s if opening is None and again_s > 0 else None):
+                    await self._changed.wait()  # a caller whose time is over leaves the opening
             if opening is not None and opening.done() and not self._free and not self._busy:
                 if (error := opening.result()) is None:
                     raise AppError(ErrorCode.INTERNAL, "internal error; see the trace in the log")

@@ -18,7 +18,10 @@ from aiohttp import BodyPartReader, web
 from contract.http_jobs import (
     IDEMPOTENCY_KEY,
     NAME_BYTES_MAX,
+    another_fault,
+    ids_folder,
     input_name,
+    is_below,
     key_fault,
     request_id,
 )
@@ -167,7 +170,7 @@ def _earlier(cloud: JobCloud, function: Function, file: Path, given: _Given) -> 
 def _is_there(cloud: JobCloud, function: Function, file: Path, id_: str) -> bool:
     """Whether an input of that id exists. Raises CONFLICT for one with another name."""
     key = input_key(function, file)
-    beginning = key.removesuffix(file.name) + f"{id_}-"
+    beginning = ids_folder(function.input_prefix, id_)
     earlier = next(iter(cloud.objects(function.input_bucket, beginning)), None)
     if earlier is not None and earlier.key != key:
         raise _another(earlier.key)
@@ -194,9 +197,7 @@ def _store(cloud: JobCloud, function: Function, file: Path, given: _Given) -> Su
 
 
 def _another(key: str) -> AppError:
-    text = f"the {IDEMPOTENCY_KEY} was used for another body, name or parameters; the input is "
-    text += f"{key}: give a new key, or repeat that request"
-    return AppError(ErrorCode.CONFLICT, text, key=key)
+    return AppError(ErrorCode.CONFLICT, another_fault(key), key=key)
 
 
 # ---------------------------------------------------------------------- bodies
@@ -292,7 +293,4 @@ def _has(function: Function, at: At) -> bool:
     """Whether an object lies where the function reads its inputs or writes its outputs."""
     places = [(function.input_bucket, function.input_prefix)]
     places += [(one.bucket, one.prefix) for one in function.outputs]
-    return any(
-        at.bucket == bucket and at.prefix.startswith(f"{prefix}/" if prefix else "")
-        for bucket, prefix in places
-    )
+    return is_below(at.bucket, at.prefix, places)

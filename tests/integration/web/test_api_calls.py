@@ -274,6 +274,35 @@ async def test_calls_that_wait_get_further_connections_up_to_their_number(
         ]
 
 
+async def test_a_call_that_waits_is_woken_for_the_next_try_of_a_connection(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoints, "FAILED_S", 0.05)
+    path = "/v1/functions/again/calls"
+    tries: list[Line] = []
+    async with (
+        answering(site, "again", monkeypatch, calls_max=2) as (endpoint, run),
+        answering(site, "free", monkeypatch) as (free, second),
+        program(site, "lab") as lab,
+    ):
+        line: Line = vars(free)["_free"][0]
+
+        async def reached(*_: object) -> Line | None:
+            tries.append(line)
+            if len(tries) == 1:
+                raise AppError(ErrorCode.EXHAUSTED, "no further caller")
+            return line
+
+        monkeypatch.setattr(endpoint, "_reached", reached)
+        first = asyncio.create_task(lab.ask("POST", path, b"1"))
+        assert await received(run) is not None
+        waiting = asyncio.create_task(lab.ask("POST", path, b"2"))
+        assert await received(second) is not None, "while the first one has no answer"
+        for channel in (run, second):
+            calls.send(channel, Message(kind="answer"))
+        assert [status for status, _, _ in (await first, await waiting)] == [200, 200]
+
+
 async def _of(value: bool) -> bool:
     return value
 

@@ -105,6 +105,16 @@ def test_a_write_whose_answer_was_lost_is_known_by_its_bytes() -> None:
     assert not written(Bucket(TAKEN, body=b"theirs"))
 
 
+def test_a_large_object_that_is_there_is_looked_at_and_not_read() -> None:
+    for found in (True, False):
+        s3 = Bucket(TAKEN)
+        how: dict[str, Any] = {"pause": lambda _: None, "look": lambda found=found: found}
+        assert write_once(s3, "b", "k", b"ours", **how) is found
+    s3 = Bucket(TAKEN)
+    assert write_once(s3, "b", "k", b"ours", pause=lambda _: None, look=lambda: None)
+    assert s3.body == b"ours", "the other was removed meanwhile"
+
+
 def test_a_write_is_repeated_after_a_race_and_after_a_removal() -> None:
     s3 = Bucket(RACED, TAKEN)
     assert written(s3)

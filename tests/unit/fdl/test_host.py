@@ -189,8 +189,8 @@ def test_a_handler_on_a_host_may_be_called(written: str, idle_s: str, call_s: fl
     ("batch", "memory", "written", "calls_max"),
     [
         ("", 3008, "true", 1),
-        ("{wait_ms: 1}", 3008, "true", 8),
-        ("{wait_ms: 1}", 512, "true", 4),
+        ("{wait_ms: 1}", 8192, "true", 8),
+        ("{wait_ms: 1}", 2047, "true", 3),
         ("{size_max: 2}", 3008, "true", 2),
         ("{wait_ms: 1}", 3008, "{calls_max: 1}", 1),
         ("", 512, "{calls_max: 16}", 16),

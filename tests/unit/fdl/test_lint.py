@@ -42,7 +42,7 @@ PLACES = "      input: [{path: inn/a}]\n      output: [{path: out}]\n"
 WITH_PLACES = {
     "    batch: {enable_gpu: true}\n": "f:8:5: warning: functions.aws[0].batch: AWS Batch is not used; read as gpu: {count: 1}",
     "      execution_mode: batch\n": "f:8:7: warning: functions.aws[0].lambda.execution_mode: 'batch' is read as lambda with timeout: 900",
-    "    api_gateway: {name: x}\n": "f:8:5: warning: functions.aws[0].api_gateway: read as http: true: on AWS a Function URL, whose callers sign by IAM, and no API Gateway",
+    "    api_gateway: {name: x}\n": "f:8:5: warning: functions.aws[0].api_gateway: read as http: true: on AWS a Function URL, whose callers sign by IAM, and no API Gateway; deploy makes a role for it, also beside iam.role (http: false: no URL)",
     "      runtime: python3.7\n": "f:8:7: warning: functions.aws[0].lambda.runtime: python3.7 is retired by AWS; read as python3.12",
     "      timeout: 10\n      container: {timeout_threshold: 10}\n": "f:9:19: error: functions.aws[0].lambda.container.timeout_threshold: leaves the script no time: the function's timeout is 10 s",
     "      environment: {Variables: {DB_PASSWORD: hunter2}}\n": "f:8:33: warning: functions.aws[0].lambda.environment.Variables.DB_PASSWORD: looks like a secret in clear; keep it in a store and write `secrets: {DB_PASSWORD: ssm:/NAME}` next to `lambda`",
@@ -77,6 +77,13 @@ CASES = {FUNCTION + PLACES + more: found for more, found in WITH_PLACES.items()}
 @pytest.mark.parametrize("text", CASES)
 def test_finding(text: str) -> None:
     assert CASES[text] in findings(text)
+
+
+def test_an_endpoint_of_scar_whose_name_is_too_long_is_no_error() -> None:
+    for characters, expected in ((59, "read as http: true"), (60, "no URL is made")):
+        named = FUNCTION.replace("name: f", f"name: {'f' * characters}")
+        (found,) = findings(f"{named}{PLACES}    api_gateway: {{name: x}}\n")
+        assert f"warning: functions.aws[0].api_gateway: {expected}" in found
 
 
 def test_an_image_without_a_script_runs_nothing_off_aws() -> None:

@@ -44,17 +44,21 @@ class Served:
     loads_max: int = 16  #: of them that can load
     waiting: Semaphore = field(default_factory=lambda: Semaphore(0))  #: of calls that wait
     go: Event = field(default_factory=Event)  #: for those
+    no_load: Event = field(default_factory=Event)  #: a load waits for `go`, too
     callers: ExitStack = field(default_factory=ExitStack)
 
     def caller(self) -> Channel:
+        channel = self.connected()
+        ready = calls.receive(channel)
+        assert ready == Message(kind="ready")
+        return channel
+
+    def connected(self) -> Channel:
         ours, theirs = socket.socketpair()
         self.callers.enter_context(ours).settimeout(20)
         with theirs:
             socket.send_fds(self.host, [b"call"], [theirs.fileno()])
-        channel = Channel(ours, calls.CALLS)
-        ready = calls.receive(channel)
-        assert ready == Message(kind="ready")
-        return channel
+        return Channel(ours, calls.CALLS)
 
     def ended(self) -> Run:
         assert self.thread is not None
@@ -91,6 +95,7 @@ def serving(
         ) -> Outcome:
             served.tasks.append(task)
             if task == "load":
+                assert not served.no_load.is_set() or served.go.wait(20)
                 if len(served.holders | {id(kept)}) > served.loads_max:
                     return UNLOADABLE
                 served.holders.add(id(kept))
@@ -303,11 +308,28 @@ def test_a_call_that_costs_its_process_leaves_those_beside_it(tmp_path: Path) ->
         assert received(one).kind == "answer"
 
 
-def test_a_further_process_that_cannot_load_leaves_the_others(tmp_path: Path) -> None:
+def test_a_caller_does_not_wait_for_the_load_that_follows_its_call(tmp_path: Path) -> None:
+    with serving(tmp_path, calls_max=2) as served:
+        one, _ = served.caller(), served.caller()
+        served.no_load.set()
+        try:
+            assert [asked(one, text).content for text in "xy"] == [b"x in.txt", b"y in.txt"]
+        finally:
+            served.go.set()
+
+
+def test_a_further_process_that_cannot_load_closes_its_caller_alone(tmp_path: Path) -> None:
     with serving(tmp_path, calls_max=2) as served:
         served.loads_max = 1
-        callers = [served.caller() for _ in range(3)]
-        assert [asked(caller, "x").kind for caller in callers] == ["answer"] * 3
+        one = served.caller()
+        assert [calls.receive(served.connected()) for _ in "23"] == [None, None]
+        assert asked(one, "x").kind == "answer"
+        served.loads_max = 9
+        two = served.caller()
+        begin(one, "wait")
+        assert served.waiting.acquire(timeout=20)
+        assert asked(two, "x").kind == "answer", "in a process of its own"
+        served.go.set()
     assert served.ended().outcome.good
 
 

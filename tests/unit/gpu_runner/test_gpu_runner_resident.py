@@ -17,7 +17,7 @@ import pytest
 
 from lambda_functions.gpu_runner import on_host
 from lambda_functions.gpu_runner.on_host import HostContext
-from lambda_functions.gpu_runner.script import resident
+from lambda_functions.gpu_runner.script import reaper, resident
 from lambda_functions.gpu_runner.script.process import (
     Ending,
     Outcome,
@@ -184,6 +184,17 @@ def test_one_that_died_between_two_calls_is_replaced(kept: Kept, tmp_path: Path)
     killed(left)
     assert pid_of(kept) is None
     assert called(tmp_path, "two").log_tail.startswith("1 two")
+
+
+def test_the_group_of_one_that_ended_is_not_killed_later(kept: Kept, tmp_path: Path) -> None:
+    """Its number may be that of another process then."""
+    called(tmp_path, "one")
+    left = kept.idle
+    assert left is not None
+    assert left.process.pid in reaper.RUNS._groups
+    killed(left)
+    assert kept.take(left.command) is None
+    assert left.process.pid not in reaper.RUNS._groups
 
 
 def test_what_it_started_ends_with_it(kept: Kept, tmp_path: Path) -> None:

@@ -330,6 +330,17 @@ def test_the_echo_stops_at_its_limit(capsys: pytest.CaptureFixture[str]) -> None
     assert tail.text() == "1234567890\nmore\n"
 
 
+def test_a_line_that_does_not_end_is_echoed_in_pieces(capsys: pytest.CaptureFixture[str]) -> None:
+    tail, piece = LogTail(by_lines=True), "\r50 %" + 59 * " "
+    for _ in range(255):
+        tail.feed(piece.encode())
+    assert capsys.readouterr().out == 128 * piece + "\n"
+    tail.feed(b"\nnext\nopen")
+    tail.finish()
+    assert capsys.readouterr().out == 127 * piece + "\nnext\nopen\n"
+    assert tail.text().endswith(f"{piece}\nnext\nopen")
+
+
 def test_logs_side_by_side_share_the_echo_by_lines(capsys: pytest.CaptureFixture[str]) -> None:
     one, two = LogTail(by_lines=True), LogTail(by_lines=True)
     for tail, chunk in ((one, b"a"), (two, b"b\nb"), (one, b"a\nl"), (two, b"b\n")):

@@ -7,10 +7,11 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 
@@ -24,6 +25,7 @@ from fdl.plan.facts import Facts
 from fdl.plan.functions import Code
 from fdl.plan.resources import DeployTarget, FunctionResource, Role
 from fdl.plan.served import served_by
+from lambda_functions.gpu_runner.storage.s3 import make_client
 from lambda_functions.http_api.jobs import Jobs, Served
 from lambda_functions.http_api.routes import answer
 from orchgpu.web.api.model import Job
@@ -255,6 +257,15 @@ def test_an_answer_waits_for_the_end_with_a_small_output_in_it(door: Door) -> No
     assert slow["over"] is False
 
 
+def test_a_wait_reads_the_result_of_a_job_that_is_over_once(door: Door) -> None:
+    _, job = door.ask("POST", JOBS, b"in")
+    door.end(job["id"], [])
+    door.calls.clear()
+    assert door.ask("GET", f"{job['links']['job']}&wait=1")[1]["over"]
+    read = [params["Key"] for _, name, params in door.calls if name == "GetObject"]
+    assert read == [result_key(job["id"])]
+
+
 def test_outputs_are_links_to_what_the_job_wrote(door: Door) -> None:
     _, job = door.ask("POST", JOBS, b"in")
     id_ = job["id"]
@@ -277,6 +288,18 @@ def test_outputs_are_links_to_what_the_job_wrote(door: Door) -> None:
             assert answered.read() == b"large"
     assert "attachment" in door.headers["location"]
     assert door.ask("GET", shown[3]["link"])[0] == 409, "another job wrote it"
+
+
+def test_links_name_the_endpoint_of_their_region(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-south-2")
+    with closing(make_client(signature_version="s3v4")) as signer:
+        for method in ("get_object", "put_object"):
+            url = signer.generate_presigned_url(method, {"Bucket": "out", "Key": "a"})
+            assert urlsplit(url).netloc == "out.s3.eu-south-2.amazonaws.com"
 
 
 def test_a_large_input_is_stored_by_the_caller_once(door: Door) -> None:
@@ -302,14 +325,25 @@ def test_a_large_input_is_stored_by_the_caller_once(door: Door) -> None:
     assert stored["Body"].read() == b"big"
     assert parameters_in(stored["Metadata"]) == {"A": "1"}
     assert door.ask("POST", f"{JOBS}?name=big.txt&upload", Idempotency_Key="big")[0] == 409
+    door.calls.clear()
+    plain = f"{JOBS}?name=big.txt&set=A=1"
+    assert door.ask("POST", plain, b"big", Idempotency_Key="big")[1]["id"] == job["id"]
+    assert door.ask("POST", plain, b"larger", Idempotency_Key="big")[0] == 409
+    read = [params["Key"] for _, name, params in door.calls if name == "GetObject"]
+    assert key not in read, "it may be larger than the memory"
 
 
 def test_a_job_whose_result_has_expired_is_not_live(door: Door) -> None:
-    _, job = door.ask("POST", JOBS, b"old")
+    _, job = door.ask("POST", JOBS, b"old", Idempotency_Key="old")
     late = Jobs(served=SERVED, s3=door.s3, signer=door.signer, wall_s=lambda: 9e12)
-    given = answer(late, event("GET", job["links"]["job"]), 0.0)
-    assert given["statusCode"] == 404
-    assert "30 days ago" in given["body"]
+    for again in (
+        event("GET", job["links"]["job"]),
+        event("GET", f"{job['links']['job']}&wait=1"),
+        event("POST", JOBS, b"old", Idempotency_Key="old"),
+    ):
+        given = answer(late, again, 0.0)
+        assert given["statusCode"] == 404
+        assert "30 days ago" in given["body"]
     other = {"input": job["input"].rpartition("/")[2]}
     assert door.ask("GET", f"/v1/jobs/j{'0' * 25}?{urlencode(other)}")[0] == 404, "another id"
 

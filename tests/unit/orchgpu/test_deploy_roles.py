@@ -8,7 +8,10 @@ from typing import Any
 
 import boto3
 import pytest
+from click.testing import CliRunner
 from moto import mock_aws
+from moto.awslambda.exceptions import ValidationException
+from moto.awslambda.models import FunctionUrlConfig
 
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
@@ -26,6 +29,7 @@ from orchgpu.adapters.aws.api import AwsClient
 from orchgpu.adapters.aws.deploy.cloud import AwsCloud
 from orchgpu.adapters.aws.deploy.roles import IamRoles
 from orchgpu.adapters.aws.endpoints import resolve
+from orchgpu.cli.commands.objects import ls
 from orchgpu.deploy.deployment import execute, prepare, prepare_removal, prepare_rollback
 
 AWS = DeployTarget(account="123456789012", region="eu-west-1")
@@ -123,8 +127,32 @@ def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    monkeypatch.setattr(FunctionUrlConfig, "__init__", _made)
+    monkeypatch.setattr(FunctionUrlConfig, "update", _changed)
     with mock_aws():
         yield
+
+
+_make, _change = FunctionUrlConfig.__init__, FunctionUrlConfig.update
+
+
+def _made(self: FunctionUrlConfig, function: Any, config: dict[str, Any]) -> None:
+    _require_origins(config)
+    _make(self, function, config)
+    self.url += "/"  # as AWS has it
+
+
+def _changed(self: FunctionUrlConfig, new_config: dict[str, Any]) -> None:
+    """As AWS does it, and moto does not: an empty structure takes CORS away."""
+    _require_origins(new_config)
+    _change(self, new_config)
+    self.config |= {name: new_config[name] for name in ("Cors", "InvokeMode") if name in new_config}
+
+
+def _require_origins(config: dict[str, Any]) -> None:
+    """AWS refuses an empty list, which moto takes."""
+    if config.get("Cors", {}).get("AllowOrigins") == []:
+        raise ValidationException("[]", "cors.allowOrigins", "it has no member")
 
 
 def test_a_role_is_changed_and_deleted_again(aws: None) -> None:
@@ -166,6 +194,26 @@ def test_a_whole_deploy_on_aws_makes_its_role_and_removes_it(aws: None, tmp_path
     cloud.close()
 
 
+def test_ls_shows_urls_and_is_not_ended_by_one_that_is_gone(aws: None, tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+    file = tmp_path / "f.yaml"
+    file.write_text(f"{PLAIN}    http: true\n")
+    cloud = AwsCloud(lambda service: resolve(service))
+    cloud.client("iam").create_policy(PolicyName="orchgpu-functions", PolicyDocument=ANYTHING)
+    execute(prepare(file, cloud, Budget()), cloud, lambda *_: None)
+    functions = cloud.client("lambda")
+
+    def shown() -> Any:
+        answer = CliRunner().invoke(ls.command, ["--json"], catch_exceptions=False)
+        return json.loads(answer.stdout)["functions"][0].get("url", "")
+
+    made = functions.get_function_url_config(FunctionName="grep-http")["FunctionUrl"]
+    assert (made, made[-1]) == (f"{shown()}/", "/"), "as in `$URL/v1`"
+    functions.delete_function_url_config(FunctionName="grep-http")
+    assert shown() == ""
+    cloud.close()
+
+
 def test_a_url_is_made_changed_and_removed_with_its_function(aws: None, tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("#!/bin/sh\n")
     file = tmp_path / "f.yaml"
@@ -189,12 +237,14 @@ def test_a_url_is_made_changed_and_removed_with_its_function(aws: None, tmp_path
         "+ function grep-http",
         "+ function-url grep-http",
     ]
-    assert (url()["AuthType"], url().get("Cors", {}).get("AllowOrigins") or []) == ("AWS_IAM", [])
+    assert (url()["AuthType"], url().get("Cors") or {}) == ("AWS_IAM", {})
     assert deployed("http: {origins: [https://lab.example]}")[0].startswith("~ function-url")
     assert url()["Cors"]["AllowOrigins"] == ["https://lab.example"]
     functions.update_function_url_config(FunctionName="grep-http", AuthType="NONE")
     assert any("auth NONE → AWS_IAM" in one for one in deployed("http: true"))
-    assert (url()["AuthType"], url().get("Cors", {}).get("AllowOrigins") or []) == ("AWS_IAM", [])
+    assert (url()["AuthType"], url().get("Cors") or {}) == ("AWS_IAM", {})
+    functions.update_function_url_config(FunctionName="grep-http", InvokeMode="RESPONSE_STREAM")
+    assert any("RESPONSE_STREAM → BUFFERED" in one for one in deployed("http: true"))
     settings = functions.get_function_configuration(FunctionName="grep-http")
     assert (
         settings["CodeSha256"]

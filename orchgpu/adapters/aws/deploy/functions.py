@@ -206,15 +206,21 @@ class FunctionUrls:
         if answer is None:
             return None
         origins = answer.get("Cors", {}).get("AllowOrigins", ())
-        return FunctionUrl(function=function, origins=tuple(origins), auth=str(answer["AuthType"]))
+        return FunctionUrl(
+            function=function,
+            origins=tuple(origins),
+            auth=str(answer["AuthType"]),
+            answers=str(answer.get("InvokeMode", "BUFFERED")).upper(),
+        )
 
     def put(self, url: FunctionUrl) -> None:
         found = self.observe(url.function)
         client = self._lambda
         write = client.update_function_url_config if found else client.create_function_url_config
-        # without origins it takes an earlier one away
-        cors: Shape = {"AllowOrigins": list(url.origins), **(_CORS if url.origins else {})}
-        write(FunctionName=url.function, AuthType=url.auth, Cors=cors)
+        # AWS refuses an empty list of origins; an empty structure takes an earlier one away
+        cors: Shape = {"AllowOrigins": list(url.origins), **_CORS} if url.origins else {}
+        more: Shape = {"Cors": cors} if cors or found else {}
+        write(FunctionName=url.function, AuthType=url.auth, InvokeMode=url.answers, **more)
 
     def delete(self, function: str) -> None:
         answer_or_none(self._lambda.delete_function_url_config, FunctionName=function)
