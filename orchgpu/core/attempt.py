@@ -299,10 +299,15 @@ def back_off(job: Job, pause_s: float) -> list[do.Action]:
 
 def next_attempt_due(context: Context, job: Job, event: on.TimerFired) -> list[do.Action]:
     """SQS hides a message for 12 h at most: an attempt that may last longer needs a new receipt."""
-    longest_s = job.start_s(context.budget) + job.function.timeout_s + CAP_SLACK_S
-    if event.at_s + longest_s - job.received_at_s > context.budget.job_receipt_s_max:
+    if event.at_s + job.start_s(context.budget) > latest_start_s(context, job):
         return hand_back(job)
     return recheck(job)
+
+
+def latest_start_s(context: Context, job: Job) -> float:
+    """Monotonic: a later start may outlast the receipt of the job's message."""
+    receipt_s = context.budget.job_receipt_s_max
+    return job.received_at_s + receipt_s - job.function.timeout_s - CAP_SLACK_S
 
 
 def drained(context: Context, job: Job, event: on.DrainRequested) -> Iterable[do.Action]:

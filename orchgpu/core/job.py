@@ -123,7 +123,8 @@ class Job:
     )
     ran_out: bool = False  #: an attempt of it ran out of Lambda's time
     order_error: str = ""  #: why its host did not take the newest order
-    ordered: bool = False  #: this replica orders the run of the current attempt, until it succeeds
+    #: This replica orders the run of the current attempt, until it succeeds; or it is too late to.
+    ordered: bool = False
     #: All runs of the current attempt that Batch knows, if they are over: id → run.
     ended_runs: Mapping[str, BatchRun] = field(default_factory=dict)
     #: Data sets and programs that hosts of earlier attempts did not have.
@@ -212,7 +213,7 @@ class Job:
         return "" if self.function.slo is None or self.input.step is not None else self.id
 
     def start_s(self, budget: Budget) -> float:
-        """The longest time from an attempt's envelope to its start; Batch may need a machine."""
+        """The longest time from an attempt's envelope, or Batch's queue, to its start."""
         host = self.function.host
         if self.place is Place.BATCH and host is not None and host.batch is not None:
             return host.batch.start_s

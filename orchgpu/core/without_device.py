@@ -9,6 +9,7 @@ ended it and the notices had `CAP_SLACK_S` to come.
 
 In Batch (ADR 62) no record comes where the function could not write one. So a look that finds
 neither result nor report asks Batch too: runs that are all over end the attempt, by its claim.
+One that waits in Batch's queue starts the time of its start again.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ def resume(context: Context, job: Job, record: Record, wall_s: float) -> list[do
     """Adopted: its last owner may have taken notices and died, so look at once."""
     job.state = JobState.STAGED if record.step is Step.STAGED else JobState.RUNNING
     staged_s = record.times.get(Step.STAGED.value, wall_s)
-    left_s = staged_s + job.start_s(context.budget) + _foreign_s(job) - wall_s
+    start_s = job.start_s(context.budget)
+    left_s = staged_s + start_s + _foreign_s(job) - wall_s
+    if job.place is Place.BATCH:  # its state may explain why it is late, once Batch answers
+        job.ordered, left_s = left_s <= 0.0, start_s
     return [_deadline(job, max(0.0, left_s)), *look(job)]
 
 
@@ -69,8 +73,17 @@ def runs_read(context: Context, job: Job, event: on.RunsRead) -> list[do.Action]
     if event.runs and all(run.over for run in event.runs):
         job.ended_runs = {run.id: run for run in event.runs}
         return _close(job)
+    waiting = any(run.queued for run in event.runs or ()) and job.state is not JobState.RUNNING
+    later = [_deadline(job, _queued_s(context, job, event.at_s))] if waiting else []
     missing = event.runs == () and not job.ordered
-    return [*(attempt.order_run(job) if missing else []), *watch_again(context, job)]
+    ordering = attempt.order_run(job) if missing else []
+    return [*later, *ordering, *watch_again(context, job)]
+
+
+def _queued_s(context: Context, job: Job, at_s: float) -> float:
+    """The time for a start from Batch's queue: its message is kept until the run must be over."""
+    start_s = job.start_s(context.budget)
+    return max(0.0, min(start_s, attempt.latest_start_s(context, job) - at_s))
 
 
 def look(job: Job) -> list[do.Action]:

@@ -8,6 +8,7 @@ import pytest
 
 from contract.claim import Claim
 from contract.states import Reason
+from contract.timing import CAP_SLACK_S
 from corekit.budget import Budget
 from corekit.values import replace
 from gpu_scheduler.model import Request, Step
@@ -55,19 +56,19 @@ def watched(bench: Bench) -> Bench:
     return bench
 
 
-def looked(bench: Bench, *runs: BatchRun) -> None:
+def looked(bench: Bench, *runs: BatchRun, at_s: float = NOW["at_s"]) -> None:
     """A look that finds neither a result nor a report, and these runs."""
     bench.on(on.TimerFired, timer=do.Timer.CHECK)
-    found(bench, *runs)
+    found(bench, *runs, at_s=at_s)
 
 
-def found(bench: Bench, *runs: BatchRun) -> None:
+def found(bench: Bench, *runs: BatchRun, at_s: float = NOW["at_s"]) -> None:
     bench.one(do.ReadResult)
     bench.on(on.ResultRead, result=None)
     bench.one(do.ReadReport)
     bench.on(on.ReportRead, attempt=1, report=None)
     bench.one(do.ReadRuns)
-    bench.on(on.RunsRead, attempt=1, runs=runs)
+    bench.on(on.RunsRead, attempt=1, runs=runs, at_s=at_s)
 
 
 def failed(bench: Bench) -> tuple[Reason, str]:
@@ -101,6 +102,30 @@ def test_a_queue_is_waited_for(watched: Bench) -> None:
         looked(watched, run)
         assert watched.kinds() == [], "only the next check"
         assert len(armed(watched, do.Timer.CHECK)) == 1
+
+
+def test_a_wait_in_batchs_queue_is_no_late_start(watched: Bench) -> None:
+    for state in ("SUBMITTED", "PENDING", "RUNNABLE"):
+        looked(watched, replace(QUEUED, state=state))
+        assert armed(watched, do.Timer.DEADLINE) == [1800.0], "again"
+    for run in (replace(QUEUED, state="STARTING"), RUNNING):
+        looked(watched, run)
+        assert armed(watched, do.Timer.DEADLINE) == [], "from the queue, as long as declared"
+
+
+def test_a_queue_is_waited_for_while_the_message_can_be_kept(watched: Bench) -> None:
+    latest_s = NOW["at_s"] + BUDGET.job_receipt_s_max - IN_BATCH.timeout_s - CAP_SLACK_S
+    for at_s, in_s in ((latest_s - 5.0, 5.0), (latest_s + 5.0, 0.0)):
+        looked(watched, QUEUED, at_s=at_s)
+        assert armed(watched, do.Timer.DEADLINE) == [pytest.approx(in_s)]
+    watched.on(on.TimerFired, timer=do.Timer.DEADLINE)
+    watched.one(do.CloseAttempt)
+
+
+def test_a_duplicate_in_the_queue_prolongs_no_run(watched: Bench) -> None:
+    watched.on(on.AttemptStarted, attempt=1, claim=claim(ends_in_s=600.0))
+    looked(watched, replace(QUEUED, id="b2"), RUNNING)
+    assert armed(watched, do.Timer.DEADLINE) == []
 
 
 def test_a_start_that_is_late_is_refused_and_ended(watched: Bench) -> None:
@@ -250,6 +275,17 @@ def test_an_adopter_orders_what_was_never_ordered(adopter: Bench) -> None:
 def test_an_adopter_finds_the_run_of_the_last_owner(adopter: Bench) -> None:
     found(adopter, QUEUED)
     assert adopter.kinds() == []
+
+
+def test_an_adopter_that_comes_late_waits_for_batchs_answer_and_orders_nothing() -> None:
+    made = Bench()
+    made.machine.set_functions({"search": IN_BATCH})
+    made.adopted(left(Step.STAGED, times={Step.STAGED.value: WALL_S - 1801.0}))
+    assert armed(made, do.Timer.DEADLINE) == [1800.0]
+    found(made)
+    assert made.kinds() == []
+    looked(made, QUEUED)
+    assert armed(made, do.Timer.DEADLINE) == [1800.0]
 
 
 def test_an_owner_that_died_while_packing_has_ordered_nothing() -> None:
