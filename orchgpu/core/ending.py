@@ -292,12 +292,8 @@ def _refused(job: Job, event: on.CallFailed) -> list[do.Action]:
         do.RequestPromise: Reason.REQUEST_REFUSED,
         do.OpenAttempt: Reason.REQUEST_REFUSED,
     }
-    phases: tuple[Phase, ...] = (Phase.READING, Phase.ADMITTING, Phase.OPENING)
-    if not job.with_device:  # Batch refuses the job; that of an earlier owner finds the result
-        reasons[do.OrderRun] = Reason.REQUEST_REFUSED
-        phases += (Phase.RUNNING,)
     reason = reasons.get(type(event.action))
-    if reason is None or job.phase not in phases:
+    if reason is None or job.phase not in (Phase.READING, Phase.ADMITTING, Phase.OPENING):
         return []
     failure = Failure(reason=reason, detail=event.message[:DETAIL_CHARS_MAX])
     return conclude(job, JobState.FAILED, failure, event.wall_s)

@@ -156,13 +156,16 @@ def test_a_look_does_not_repeat_this_replicas_order(watched: Bench) -> None:
     assert watched.kinds() == []
 
 
-def test_an_order_that_batch_refuses_ends_the_job(watched: Bench) -> None:
+def test_an_order_that_batch_refuses_is_repeated_until_its_time_is_over(watched: Bench) -> None:
     order = do.OrderRun(job=JOB, attempt=1, function=IN_BATCH, granted=None)
-    for _ in range(5):
+    for _ in range(9):
         watched.on(on.CallFailed, action=order, retryable=False, message="no such queue")
-    written = watched.one(do.WriteResult).result
-    assert (written.state, written.reason) == ("FAILED", "REQUEST_REFUSED")
-    assert written.detail == "no such queue"
+        assert watched.one(do.RepeatLater).action == order
+    assert watched.one(do.RepeatLater).in_s >= 5.0, "with a back-off"
+    watched.on(on.TimerFired, timer=do.Timer.DEADLINE)
+    watched.on(on.AttemptClosed, attempt=1, claim=claim(""))
+    reason, detail = failed(watched)
+    assert (reason, "; Batch: no such queue" in detail) == (Reason.NOT_STARTED, True), detail
 
 
 # ---------------------------------------------------------------------- ends
