@@ -55,8 +55,8 @@ class OwnCloud(AwsCloud):
     def facts(self, functions: Sequence[Function]) -> Facts:
         """Tries the store; from then on `place` has what it lacks.
 
-        Raises INVALID for a function with Lambda, Batch or schedules, and for a store that cannot be used;
-        NOT_FOUND for declared data that are not in the store.
+        Raises INVALID for a function with Lambda, Batch or schedules, and for a store that cannot
+        be used; NOT_FOUND for declared data that are not in the store.
         """
         in_lambda = [one.name for one in functions if one.in_lambda]
         if in_lambda:

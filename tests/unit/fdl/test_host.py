@@ -314,3 +314,10 @@ def test_containers_in_batch_may_have_the_functions_role() -> None:
     role = only(Role, resources(in_batch(more="    iam: {create: true}\n")))
     assert (role.service, role.assumed_by) == ("ecs-tasks.amazonaws.com", "")
     assert "/packages/*" in json.dumps(role.policy)
+
+
+@pytest.mark.parametrize(("chars", "refused"), [(6000, False), (7000, True)])
+def test_variables_beyond_batchs_limit_are_refused(chars: int, refused: bool) -> None:
+    half = "ä" * (chars // 2)
+    found = errors(in_batch(f"      environment: {{Variables: {{V: {half}, W: {half}}}}}\n"))
+    assert any("AWS Batch takes 7000 characters" in one for one in found) is refused, found

@@ -23,7 +23,13 @@ from orchgpu.core import actions as do
 from orchgpu.core.completion import read_completion
 from orchgpu.core.function import BatchPlace, HostRun
 from orchgpu.ports import Credentials
-from orchgpu.replica.actions.starting import INVOKED, DirectStarts, HostStarts, payload_of
+from orchgpu.replica.actions.starting import (
+    INVOKED,
+    DirectStarts,
+    HostStarts,
+    batch_order_of,
+    payload_of,
+)
 from remote_gpu.wire.runs import BATCH_VARIABLE, BatchOrder, Package, RunOrder
 from simulator.faults.memory_cloud import MemoryBatch, MemoryStarter
 from tests.unit.orchgpu.jobs import FUNCTION, JOB, NOW, granted
@@ -233,6 +239,12 @@ def test_a_run_is_submitted_to_batch_once() -> None:
     assert (order.function, order.timeout_s, order.memory_mib) == (FUNCTION.name, 300.0, 2048)
     assert order.package == Package(bucket="state", key="packages/p.zip", sha256="ab" * 32)
     assert order.variables == {"ORCHGPU_MODE": "job"}
+
+
+def test_an_order_for_batch_is_as_short_as_its_characters() -> None:
+    host = replace(RUN, batch=PLACE, process={"V": 100 * "ä"})
+    order = batch_order_of(replace(IN_BATCH, function=replace(ORDER.function, host=host)), host)
+    assert order.variables["V"] in order.to_json()
 
 
 def test_a_cloud_without_batch_is_named(caplog: pytest.LogCaptureFixture) -> None:
