@@ -11,6 +11,7 @@ from fdl.diagnostics import Finding, Severity
 from fdl.graph.graph import overlap
 from fdl.model import LAMBDA_TIMEOUT_S_MAX, ROLE_PATH, Document, Function, Path, Storage
 from fdl.plan.advance import advance_s, asked_advance_s, why_not_ahead
+from fdl.plan.desired import RETENTION
 from fdl.plan.functions import variables_of
 from fdl.plan.resources import DeployTarget
 from fdl.plan.served import no_url
@@ -68,6 +69,10 @@ def place_findings(function: Function) -> Iterator[Finding]:
 
 
 def _batch_findings(function: Function) -> Iterator[Finding]:
+    if function.logs_in_batch and function.cloudwatch.get(RETENTION) is not None:
+        message = f"no effect: {function.log_group} has the logs of all of Batch's jobs; name a"
+        message += " group by `logging: {group: …}`, and in the job definition"
+        yield _W, f"{function.path}.cloudwatch.{RETENTION}", message
     encoded = json.dumps(json.dumps(variables_of(function), ensure_ascii=False), ensure_ascii=False)
     if len(encoded) > _BATCH_CHARS_MAX:
         message = (
