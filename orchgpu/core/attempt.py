@@ -48,6 +48,7 @@ def _remember_place(job: Job, record: Record) -> None:
     stored = record.block.get("place")
     job.place = next((one for one in Place if one == stored), Place.LAMBDA)
     job.place_why = str(record.block.get("place_why", ""))
+    job.queue = str(record.block.get("queue", ""))
     job.ran_out = record.block.get("ran_out") is True
     job.ordered = False  # by this replica
     form = record.block.get("form")  # an older version's record has none
@@ -193,6 +194,7 @@ def order_run(job: Job) -> list[do.Action]:
         function=job.function,
         granted=job.granted,
         form=job.form,
+        queue=job.queue,
     )
     return [ordering]
 

@@ -235,10 +235,14 @@ def _envelope_removed(job: Job) -> list[do.Action]:
 
 
 def _runs_ended(job: Job) -> list[do.Action]:
-    """End what Batch still has of the attempt, unless its runner has ended it."""
-    if job.place is not Place.BATCH or (job.result is not None and job.result.nonce):
+    """End what Batch still has of the attempt, beside the run that has committed the result."""
+    if job.place is not Place.BATCH:
         return []
-    return [do.EndRuns(job=job.id, attempt=job.attempt, function=job.function)]
+    keep = "" if job.result is None else job.result.nonce
+    ending = do.EndRuns(
+        job=job.id, attempt=job.attempt, function=job.function, queue=job.queue, keep=keep
+    )
+    return [ending]
 
 
 # ---------------------------------------------------------------------- a call fails

@@ -118,6 +118,7 @@ class Job:
     fell_back: bool = False  #: there was no device: from now on any cpu will do
     place: Place = Place.LAMBDA  #: of the newest attempt
     place_why: str = ""  #: the reason for it, in one sentence
+    queue: str = ""  #: of Batch, where the newest attempt's runs are
     form: str = (
         "zip"  #: of the newest attempt's envelope; a deploy meanwhile changes that of later ones
     )
@@ -224,6 +225,8 @@ class Job:
         choice: Choice = place_of(self.function, facts, size=self.input.size, ran_out=self.ran_out)
         self.place, self.place_why, self.order_error = choice.place, choice.why, ""
         self.form = self.function.envelope_form(self.place)
+        batch = None if self.function.host is None else self.function.host.batch
+        self.queue = "" if batch is None else batch.queue
 
     def note_end(self, reason: str) -> None:
         """The newest attempt failed for this reason."""
@@ -311,7 +314,8 @@ class Job:
         if self.function.host is None:
             return {**form}
         place = {"place": self.place.value, "place_why": self.place_why, "form": self.form}
-        return {**place, **({"ran_out": True} if self.ran_out else {})}
+        queue = {"queue": self.queue} if self.queue else {}
+        return {**place, **queue, **({"ran_out": True} if self.ran_out else {})}
 
     def _input(self) -> dict[str, object]:
         source: dict[str, object] = encode(self.input)

@@ -65,7 +65,8 @@ def nothing_found(context: Context, job: Job) -> list[do.Action]:
     """Neither a result nor a report: only Batch may know more."""
     if job.place is not Place.BATCH:
         return watch_again(context, job)
-    return [do.ReadRuns(job=job.id, attempt=job.attempt, function=job.function)]
+    reading = do.ReadRuns(job=job.id, attempt=job.attempt, function=job.function, queue=job.queue)
+    return [reading]
 
 
 def runs_read(context: Context, job: Job, event: on.RunsRead) -> list[do.Action]:

@@ -171,11 +171,13 @@ def test_an_order_that_batch_refuses_is_repeated_until_its_time_is_over(watched:
 # ---------------------------------------------------------------------- ends
 
 
-def test_a_result_ends_it_and_its_runner_ends_by_itself(watched: Bench) -> None:
+def test_a_result_ends_all_its_runs_but_the_one_that_committed_it(watched: Bench) -> None:
     watched.on(on.ResultNoticed)
     watched.on(on.ResultRead, result=result(nonce="b1"))
     watched.on(on.Finished)
-    assert watched.kinds() == ["RemoveEnvelope", "DeleteMessages"]
+    assert watched.kinds() == ["RemoveEnvelope", "EndRuns", "DeleteMessages"]
+    ending = watched.one(do.EndRuns)
+    assert (ending.queue, ending.keep) == ("gpus", "b1")
 
 
 def test_a_cancel_ends_its_runs(watched: Bench) -> None:
@@ -183,6 +185,7 @@ def test_a_cancel_ends_its_runs(watched: Bench) -> None:
     watched.on(on.ResultRead, result=result("CANCELLED", nonce=""))
     watched.on(on.Finished)
     assert watched.kinds() == ["RemoveEnvelope", "EndRuns", "DeleteMessages"]
+    assert watched.one(do.EndRuns).keep == ""
 
 
 def test_a_report_explains_the_end_as_ever(watched: Bench) -> None:
@@ -278,6 +281,21 @@ def test_an_adopter_orders_what_was_never_ordered(adopter: Bench) -> None:
 def test_an_adopter_finds_the_run_of_the_last_owner(adopter: Bench) -> None:
     found(adopter, QUEUED)
     assert adopter.kinds() == []
+
+
+@pytest.mark.parametrize(
+    "deployed", [replace(PLACE, queue="others"), None], ids=["another queue", "without Batch"]
+)
+def test_an_adopter_looks_where_the_attempt_was_ordered(deployed: BatchPlace | None) -> None:
+    made = Bench()
+    host = None if deployed is None else replace(RUN, batch=deployed)
+    made.machine.set_functions({"search": replace(IN_BATCH, host=host)})
+    made.adopted(left(Step.STAGED))
+    made.on(on.ResultRead, result=None)
+    made.on(on.ReportRead, attempt=1, report=None)
+    assert made.one(do.ReadRuns).queue == "gpus"
+    made.on(on.RunsRead, attempt=1, runs=())
+    assert made.one(do.OrderRun).queue == "gpus"
 
 
 def test_an_adopter_that_comes_late_waits_for_batchs_answer_and_orders_nothing() -> None:
