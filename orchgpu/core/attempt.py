@@ -50,7 +50,7 @@ def _remember_place(job: Job, record: Record) -> None:
     job.place_why = str(record.block.get("place_why", ""))
     job.queue = str(record.block.get("queue", ""))
     job.ran_out = record.block.get("ran_out") is True
-    job.ordered = False  # by this replica
+    job.ordered, job.runs = False, ()  # by this replica
     form = record.block.get("form")  # an older version's record has none
     job.form = form if isinstance(form, str) else job.function.envelope_form(job.place)
 
@@ -67,7 +67,7 @@ def open_next(context: Context, job: Job) -> list[do.Action]:
     job.phase, job.state = Phase.OPENING, JobState.RECEIVED
     job.end_reason, job.end_detail, job.staging_error = None, "", ""
     job.graced, job.checks, job.overdue, job.look_again = False, 0, None, False
-    job.ordered, job.ended_runs = False, {}
+    job.ordered, job.runs = False, ()
     opening = do.OpenAttempt(
         job=job.id,
         attempt=job.attempt + 1,

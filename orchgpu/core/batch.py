@@ -36,6 +36,11 @@ class BatchRun(Value):
         return self.state in _OVER
 
     @property
+    def words(self) -> str:
+        """Its state, and the reasons of it."""
+        return f"job {self.id} is {': '.join((self.state, *dict.fromkeys(self.why)))}"
+
+    @property
     def queued(self) -> bool:
         return self.state in _QUEUED
 

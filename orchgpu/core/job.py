@@ -126,8 +126,7 @@ class Job:
     order_error: str = ""  #: why its host did not take the newest order
     #: This replica orders the run of the current attempt, until it succeeds; or it is too late to.
     ordered: bool = False
-    #: All runs of the current attempt that Batch knows, if they are over: id → run.
-    ended_runs: Mapping[str, BatchRun] = field(default_factory=dict)
+    runs: tuple[BatchRun, ...] = ()  #: of the current attempt, as Batch showed them last
     #: Data sets and programs that hosts of earlier attempts did not have.
     lacked: Lacked = field(default_factory=dict)
     paid_usd: float = 0.0  #: of attempts that have ended; see `max_cost.py`

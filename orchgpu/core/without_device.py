@@ -14,7 +14,7 @@ One that waits in Batch's queue starts the time of its start again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from contract.claim import Claim
 from contract.states import JobState, Reason
@@ -23,7 +23,7 @@ from gpu_scheduler.model import Record, Step
 from orchgpu.core import actions as do
 from orchgpu.core import attempt
 from orchgpu.core import events as on
-from orchgpu.core.batch import reason_of
+from orchgpu.core.batch import BatchRun, reason_of
 from orchgpu.core.context import Context
 from orchgpu.core.execution import Place
 from orchgpu.core.job import Job, Phase
@@ -71,8 +71,8 @@ def nothing_found(context: Context, job: Job) -> list[do.Action]:
 
 def runs_read(context: Context, job: Job, event: on.RunsRead) -> list[do.Action]:
     """Order what an earlier owner did not; close an attempt whose runs are all over."""
+    job.runs = job.runs if event.runs is None else event.runs
     if event.runs and all(run.over for run in event.runs):
-        job.ended_runs = {run.id: run for run in event.runs}
         return _close(job)
     waiting = any(run.queued for run in event.runs or ()) and job.state is not JobState.RUNNING
     later = [_deadline(job, _queued_s(context, job, event.at_s))] if waiting else []
@@ -140,23 +140,32 @@ def _close(job: Job) -> list[do.Action]:
 
 def closed(context: Context, job: Job, event: on.AttemptClosed) -> list[do.Action]:
     """The claim that stands: of a start, or of an orchestrator, after which none runs."""
-    claim, ended = event.claim, job.ended_runs
-    job.ended_runs = {}
+    claim, ended, seen = event.claim, {run.id: run for run in job.runs if run.over}, job.runs
+    job.runs = ()
+    ended = ended if len(ended) == len(seen) else {}
     if not claim.request and ended:
         return _over(job, *reason_of(ended.values(), claimed=False))
     if not claim.request:
-        waited_s = job.start_s(context.budget)
-        refused = f"; Batch: {job.order_error}" if job.order_error else ""
-        detail = f"the function did not start within {waited_s:.0f} s of its envelope{refused}"
-        return _over(job, Reason.NOT_STARTED, detail)
+        return _over(job, Reason.NOT_STARTED, _late(context, job, seen))
     job.state = JobState.RUNNING
     if claim.request in ended:
         return _over(job, *reason_of([ended[claim.request]], claimed=True))
     if event.wall_s < claim.ends_at_s + CAP_SLACK_S:
         again = watch_again(context, job) if ended else look(job)  # its run is not listed yet
         return [_deadline_of(job, claim, event.wall_s), *again]
-    detail = "the function's time is over, without a result, a report or a failure of Lambda's"
-    return _over(job, Reason.FUNCTION_TIMEOUT, detail)
+    lambdas = " or a failure of Lambda's" if job.place is Place.LAMBDA else ""
+    detail = f"the function's time is over, without a result{',' if lambdas else ' or'} a report"
+    return _over(job, Reason.FUNCTION_TIMEOUT, detail + lambdas)
+
+
+def _late(context: Context, job: Job, seen: Sequence[BatchRun]) -> str:
+    """That the function did not start, with the last words of Batch."""
+    start_s = job.start_s(context.budget)
+    late = f"the function did not start within {start_s:.0f} s of its envelope"
+    if any(run.queued for run in seen):
+        late = "the function waited in Batch's queue until its message could be kept no longer"
+    shown = [job.order_error, *(run.words for run in seen)]
+    return "; Batch: ".join([late, *filter(None, shown)])
 
 
 def _over(job: Job, reason: Reason, detail: str) -> list[do.Action]:

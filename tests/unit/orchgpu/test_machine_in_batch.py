@@ -120,6 +120,30 @@ def test_a_queue_is_waited_for_while_the_message_can_be_kept(watched: Bench) -> 
         assert armed(watched, do.Timer.DEADLINE) == [pytest.approx(in_s)]
     watched.on(on.TimerFired, timer=do.Timer.DEADLINE)
     watched.one(do.CloseAttempt)
+    watched.on(on.AttemptClosed, attempt=1, claim=claim(""))
+    _, detail = failed(watched)
+    assert "in Batch's queue until its message could be kept no longer; Batch: job b1" in detail
+
+
+def test_the_last_words_of_batch_are_in_the_reason_of_a_late_start(watched: Bench) -> None:
+    looked(watched, replace(QUEUED, state="STARTING", why=("MISCONFIGURATION:X",)))
+    watched.on(on.TimerFired, timer=do.Timer.CHECK)
+    watched.on(on.ResultRead, result=None)
+    watched.on(on.ReportRead, attempt=1, report=None)
+    watched.on(on.RunsRead, attempt=1, runs=None)  # it did not answer
+    watched.on(on.TimerFired, timer=do.Timer.DEADLINE)
+    watched.on(on.AttemptClosed, attempt=1, claim=claim(""))
+    assert failed(watched)[1] == (
+        "the function did not start within 1800 s of its envelope"
+        "; Batch: job b1 is STARTING: MISCONFIGURATION:X"
+    )
+
+
+def test_lambda_is_not_blamed_for_a_run_of_batchs(watched: Bench) -> None:
+    looked(watched, RUNNING)
+    watched.on(on.TimerFired, timer=do.Timer.DEADLINE)
+    watched.on(on.AttemptClosed, attempt=1, claim=claim("b1", ends_in_s=-31.0))
+    assert failed(watched)[1] == "the function's time is over, without a result or a report"
 
 
 def test_a_duplicate_in_the_queue_prolongs_no_run(watched: Bench) -> None:
