@@ -76,7 +76,8 @@ HOST = Block(
                     "start": Key(
                         reader=Duration(low_s=60.0, high_s=6 * 3600.0),
                         to="start_s",
-                        about="The longest time that Batch may take to start a run.",
+                        about="The longest time until a run starts, after its wait in Batch's"
+                        " queue.",
                     ),
                 },
             ),

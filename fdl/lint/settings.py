@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -10,6 +11,8 @@ from fdl.diagnostics import Finding, Severity
 from fdl.graph.graph import overlap
 from fdl.model import LAMBDA_TIMEOUT_S_MAX, ROLE_PATH, Document, Function, Path, Storage
 from fdl.plan.advance import advance_s, asked_advance_s, why_not_ahead
+from fdl.plan.desired import RETENTION
+from fdl.plan.functions import variables_of
 from fdl.plan.resources import DeployTarget
 from fdl.plan.served import no_url
 from fdl.plan.uploads import RULE_CHARACTERS_MAX
@@ -23,6 +26,8 @@ _RUNNER_MINOR, _AWS_MINOR = 11, 12
 WORDS = ("{job}", "{key}", "{name}", "{stem}")
 _BRACES = re.compile(r"\{[^{}]*\}?|\}")
 _E, _W = Severity.ERROR, Severity.WARNING
+#: Of a job's overrides AWS Batch takes 8,192 characters as JSON; the rest is for its order.
+_BATCH_CHARS_MAX = 7000
 #: Below these levels Lambda stores the lines by which `orchgpu logs` knows a job.
 _KNOWING = ("TRACE", "DEBUG", "INFO")
 #: Settings that other clouds accept and do not apply, with their value by default.
@@ -57,6 +62,22 @@ def place_findings(function: Function) -> Iterator[Finding]:
         yield _E, path, "needs jobs: on a host no object starts a function by itself"
     elif not function.on_host and function.host != Host():
         yield _W, f"{function.path}.host", "no effect without `execution: host` or `auto`"
+    if function.in_batch:
+        yield from _batch_findings(function)
+
+
+def _batch_findings(function: Function) -> Iterator[Finding]:
+    if function.logs_in_batch and function.cloudwatch.get(RETENTION) is not None:
+        message = f"no effect: {function.log_group} has the logs of all of Batch's jobs; name a"
+        message += " group by `logging: {group: …}`, and in the job definition"
+        yield _W, f"{function.path}.cloudwatch.{RETENTION}", message
+    encoded = json.dumps(json.dumps(variables_of(function), ensure_ascii=False), ensure_ascii=False)
+    if len(encoded) > _BATCH_CHARS_MAX:
+        message = (
+            f"AWS Batch takes {_BATCH_CHARS_MAX} characters of variables and secrets, and these"
+            f" have {len(encoded)} with quotes: put them into a file of extra_payload"
+        )
+        yield _E, f"{function.path}.host.batch", message
 
 
 def via_findings(function: Function) -> Iterator[Finding]:

@@ -44,8 +44,19 @@ def run_findings(document: Document, functions: tuple[Function, ...]) -> Iterato
         if workflow.slo is not None:
             for step in steps:
                 yield from promised_findings(step)
+        yield from _without_price(workflow, steps)
         yield from _roots(workflow, steps)
         yield from _writers(workflow, steps, functions)
+
+
+def _without_price(workflow: Workflow, steps: Sequence[Function]) -> Iterator[Finding]:
+    """A cap or an objective of cost over steps whose machines have no price."""
+    objective = workflow.slo is not None and workflow.slo.cost_usd is not None
+    for step in steps:
+        if step.in_batch and (objective or workflow.max_cost_usd is not None):
+            key = "slo.cost" if objective else "max_cost"
+            message = f"step {step.name} runs in AWS Batch, whose machines have no price here"
+            yield _E, f"{workflow.path}.{key}", f"{message}: leave the cost out"
 
 
 def _names(workflow: Workflow, functions: Sequence[Function]) -> Iterator[Finding]:

@@ -86,7 +86,8 @@ def desired(
         parts.append(role_of(function, place, known))
     days = function.cloudwatch.get(RETENTION)
     if isinstance(days, int) and not place.local:
-        parts.append(_log_retention(function, days))
+        if not function.logs_in_batch:
+            parts.append(_log_retention(function, days))
         if has_url(function):
             parts.append(
                 kinds.LogRetention(name=http_name(function.name), days=days, tags=tags_of(function))

@@ -7,6 +7,7 @@ starts the jobs' processes decides what they run. Jobs end with this process.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,8 @@ SUCCEEDED, FAILED = "SUCCEEDED", "FAILED"
 OVER = frozenset({SUCCEEDED, FAILED})
 #: Ended jobs are kept for some days there; here so many jobs are.
 JOBS_MAX = 10_000
+#: Of a job's overrides (SubmitJob, `containerOverrides`).
+_OVERRIDES_CHARS_MAX = 8192
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,10 +61,15 @@ class Batch:
         return f"arn:aws:batch:{self.account.region}:{self.account.id}:job/{job.id}"
 
     def submit(self, now_s: float, body: Mapping[str, Any]) -> BatchJob:
-        """Accept a job. Raises KeyError for a missing field, ClientException for one too many."""
+        """Accept a job. Raises KeyError for a missing field, ClientException for one too many,
+        and for overrides that are too long."""
         if unknown := {"arrayProperties", "dependsOn", "nodeOverrides"}.intersection(body):
             raise refused("ClientException", f"{min(unknown)} is not part of the embedded cloud")
-        given = body.get("containerOverrides", {}).get("environment", ())
+        overrides = body.get("containerOverrides", {})
+        if len(json.dumps(overrides, ensure_ascii=False)) > _OVERRIDES_CHARS_MAX:
+            message = f"Container Overrides length must be at most {_OVERRIDES_CHARS_MAX}"
+            raise refused("ClientException", message)
+        given = overrides.get("environment", ())
         job = BatchJob(
             id=new_uuid(self.ids, "batch"),
             name=body["jobName"],

@@ -125,6 +125,7 @@ class OrderRun(Action):
     function: Function
     granted: GrantedLease | None  #: None: in Batch
     form: str = "zip"  #: of its envelope
+    queue: str = ""  #: Batch's, when the attempt opened; "" = the function's
 
 
 class ReadRuns(Action):
@@ -132,6 +133,7 @@ class ReadRuns(Action):
 
     attempt: int
     function: Function
+    queue: str = ""  #: as in `OrderRun`
 
 
 class EndRuns(Action):
@@ -139,6 +141,8 @@ class EndRuns(Action):
 
     attempt: int
     function: Function
+    queue: str = ""  #: as in `OrderRun`
+    keep: str = ""  #: the run that ends by itself: it has committed the result
 
 
 class RemoveEnvelope(Action):

@@ -48,8 +48,9 @@ def _remember_place(job: Job, record: Record) -> None:
     stored = record.block.get("place")
     job.place = next((one for one in Place if one == stored), Place.LAMBDA)
     job.place_why = str(record.block.get("place_why", ""))
+    job.queue = str(record.block.get("queue", ""))
     job.ran_out = record.block.get("ran_out") is True
-    job.ordered = False  # by this replica
+    job.ordered, job.runs = False, ()  # by this replica
     form = record.block.get("form")  # an older version's record has none
     job.form = form if isinstance(form, str) else job.function.envelope_form(job.place)
 
@@ -66,7 +67,7 @@ def open_next(context: Context, job: Job) -> list[do.Action]:
     job.phase, job.state = Phase.OPENING, JobState.RECEIVED
     job.end_reason, job.end_detail, job.staging_error = None, "", ""
     job.graced, job.checks, job.overdue, job.look_again = False, 0, None, False
-    job.ordered, job.ended_runs = False, {}
+    job.ordered, job.runs = False, ()
     opening = do.OpenAttempt(
         job=job.id,
         attempt=job.attempt + 1,
@@ -193,6 +194,7 @@ def order_run(job: Job) -> list[do.Action]:
         function=job.function,
         granted=job.granted,
         form=job.form,
+        queue=job.queue,
     )
     return [ordering]
 
@@ -299,10 +301,15 @@ def back_off(job: Job, pause_s: float) -> list[do.Action]:
 
 def next_attempt_due(context: Context, job: Job, event: on.TimerFired) -> list[do.Action]:
     """SQS hides a message for 12 h at most: an attempt that may last longer needs a new receipt."""
-    longest_s = job.start_s(context.budget) + job.function.timeout_s + CAP_SLACK_S
-    if event.at_s + longest_s - job.received_at_s > context.budget.job_receipt_s_max:
+    if event.at_s + job.start_s(context.budget) > latest_start_s(context, job):
         return hand_back(job)
     return recheck(job)
+
+
+def latest_start_s(context: Context, job: Job) -> float:
+    """Monotonic: a later start may outlast the receipt of the job's message."""
+    receipt_s = context.budget.job_receipt_s_max
+    return job.received_at_s + receipt_s - job.function.timeout_s - CAP_SLACK_S
 
 
 def drained(context: Context, job: Job, event: on.DrainRequested) -> Iterable[do.Action]:

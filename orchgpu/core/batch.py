@@ -13,6 +13,8 @@ from corekit.values import Value
 
 #: States after which a run never changes (AWS Batch user guide, "Job states").
 _OVER = frozenset({"SUCCEEDED", "FAILED"})
+#: States in which a run waits for a machine.
+_QUEUED = frozenset({"SUBMITTED", "PENDING", "RUNNABLE"})
 #: What Batch's reasons begin with → the attempt's.
 _REASONS = {
     "Host EC2": Reason.HOST_LOST,
@@ -32,6 +34,15 @@ class BatchRun(Value):
     @property
     def over(self) -> bool:
         return self.state in _OVER
+
+    @property
+    def words(self) -> str:
+        """Its state, and the reasons of it."""
+        return f"job {self.id} is {': '.join((self.state, *dict.fromkeys(self.why)))}"
+
+    @property
+    def queued(self) -> bool:
+        return self.state in _QUEUED
 
 
 def run_name(job: str, attempt: int) -> str:

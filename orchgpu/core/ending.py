@@ -235,10 +235,14 @@ def _envelope_removed(job: Job) -> list[do.Action]:
 
 
 def _runs_ended(job: Job) -> list[do.Action]:
-    """End what Batch still has of the attempt, unless its runner has ended it."""
-    if job.place is not Place.BATCH or (job.result is not None and job.result.nonce):
+    """End what Batch still has of the attempt, beside the run that has committed the result."""
+    if job.place is not Place.BATCH:
         return []
-    return [do.EndRuns(job=job.id, attempt=job.attempt, function=job.function)]
+    keep = "" if job.result is None else job.result.nonce
+    ending = do.EndRuns(
+        job=job.id, attempt=job.attempt, function=job.function, queue=job.queue, keep=keep
+    )
+    return [ending]
 
 
 # ---------------------------------------------------------------------- a call fails
@@ -292,12 +296,8 @@ def _refused(job: Job, event: on.CallFailed) -> list[do.Action]:
         do.RequestPromise: Reason.REQUEST_REFUSED,
         do.OpenAttempt: Reason.REQUEST_REFUSED,
     }
-    phases: tuple[Phase, ...] = (Phase.READING, Phase.ADMITTING, Phase.OPENING)
-    if not job.with_device:  # Batch refuses the job; that of an earlier owner finds the result
-        reasons[do.OrderRun] = Reason.REQUEST_REFUSED
-        phases += (Phase.RUNNING,)
     reason = reasons.get(type(event.action))
-    if reason is None or job.phase not in phases:
+    if reason is None or job.phase not in (Phase.READING, Phase.ADMITTING, Phase.OPENING):
         return []
     failure = Failure(reason=reason, detail=event.message[:DETAIL_CHARS_MAX])
     return conclude(job, JobState.FAILED, failure, event.wall_s)

@@ -29,7 +29,9 @@ class BatchPlace(Value):
 
     queue: str
     definition: str  #: the user's job definition, which asks for the card
-    start_s: float = 3600.0  #: Batch may take so long to start a run: it may start a machine first
+    #: The longest time for a start that Batch's state does not explain: a run that waits in its
+    #: queue has it again.
+    start_s: float = 3600.0
 
 
 class HostRun(Value):

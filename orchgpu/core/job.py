@@ -118,14 +118,15 @@ class Job:
     fell_back: bool = False  #: there was no device: from now on any cpu will do
     place: Place = Place.LAMBDA  #: of the newest attempt
     place_why: str = ""  #: the reason for it, in one sentence
+    queue: str = ""  #: of Batch, where the newest attempt's runs are
     form: str = (
         "zip"  #: of the newest attempt's envelope; a deploy meanwhile changes that of later ones
     )
     ran_out: bool = False  #: an attempt of it ran out of Lambda's time
     order_error: str = ""  #: why its host did not take the newest order
-    ordered: bool = False  #: this replica orders the run of the current attempt, until it succeeds
-    #: All runs of the current attempt that Batch knows, if they are over: id → run.
-    ended_runs: Mapping[str, BatchRun] = field(default_factory=dict)
+    #: This replica orders the run of the current attempt, until it succeeds; or it is too late to.
+    ordered: bool = False
+    runs: tuple[BatchRun, ...] = ()  #: of the current attempt, as Batch showed them last
     #: Data sets and programs that hosts of earlier attempts did not have.
     lacked: Lacked = field(default_factory=dict)
     paid_usd: float = 0.0  #: of attempts that have ended; see `max_cost.py`
@@ -212,7 +213,7 @@ class Job:
         return "" if self.function.slo is None or self.input.step is not None else self.id
 
     def start_s(self, budget: Budget) -> float:
-        """The longest time from an attempt's envelope to its start; Batch may need a machine."""
+        """The longest time from an attempt's envelope, or Batch's queue, to its start."""
         host = self.function.host
         if self.place is Place.BATCH and host is not None and host.batch is not None:
             return host.batch.start_s
@@ -223,6 +224,8 @@ class Job:
         choice: Choice = place_of(self.function, facts, size=self.input.size, ran_out=self.ran_out)
         self.place, self.place_why, self.order_error = choice.place, choice.why, ""
         self.form = self.function.envelope_form(self.place)
+        batch = None if self.function.host is None else self.function.host.batch
+        self.queue = "" if batch is None else batch.queue
 
     def note_end(self, reason: str) -> None:
         """The newest attempt failed for this reason."""
@@ -310,7 +313,8 @@ class Job:
         if self.function.host is None:
             return {**form}
         place = {"place": self.place.value, "place_why": self.place_why, "form": self.form}
-        return {**place, **({"ran_out": True} if self.ran_out else {})}
+        queue = {"queue": self.queue} if self.queue else {}
+        return {**place, **queue, **({"ran_out": True} if self.ran_out else {})}
 
     def _input(self) -> dict[str, object]:
         source: dict[str, object] = encode(self.input)

@@ -32,8 +32,8 @@ def usd_per_s(job: Job) -> float:
 
 
 def _memory_mib(job: Job) -> int:
-    """Of the function in Lambda; a host's own memory is in the price of its devices."""
-    return 0 if job.place is Place.HOST else job.function.memory_mib
+    """Of the function in Lambda: a host's own is in the price of its devices, Batch's has none."""
+    return job.function.memory_mib if job.place is Place.LAMBDA else 0
 
 
 def begin(job: Job, wall_s: float) -> list[do.Action]:

@@ -9,11 +9,12 @@ ended it and the notices had `CAP_SLACK_S` to come.
 
 In Batch (ADR 62) no record comes where the function could not write one. So a look that finds
 neither result nor report asks Batch too: runs that are all over end the attempt, by its claim.
+One that waits in Batch's queue starts the time of its start again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from contract.claim import Claim
 from contract.states import JobState, Reason
@@ -22,7 +23,7 @@ from gpu_scheduler.model import Record, Step
 from orchgpu.core import actions as do
 from orchgpu.core import attempt
 from orchgpu.core import events as on
-from orchgpu.core.batch import reason_of
+from orchgpu.core.batch import BatchRun, reason_of
 from orchgpu.core.context import Context
 from orchgpu.core.execution import Place
 from orchgpu.core.job import Job, Phase
@@ -45,7 +46,10 @@ def resume(context: Context, job: Job, record: Record, wall_s: float) -> list[do
     """Adopted: its last owner may have taken notices and died, so look at once."""
     job.state = JobState.STAGED if record.step is Step.STAGED else JobState.RUNNING
     staged_s = record.times.get(Step.STAGED.value, wall_s)
-    left_s = staged_s + job.start_s(context.budget) + _foreign_s(job) - wall_s
+    start_s = job.start_s(context.budget)
+    left_s = staged_s + start_s + _foreign_s(job) - wall_s
+    if job.place is Place.BATCH:  # its state may explain why it is late, once Batch answers
+        job.ordered, left_s = left_s <= 0.0, start_s
     return [_deadline(job, max(0.0, left_s)), *look(job)]
 
 
@@ -61,16 +65,26 @@ def nothing_found(context: Context, job: Job) -> list[do.Action]:
     """Neither a result nor a report: only Batch may know more."""
     if job.place is not Place.BATCH:
         return watch_again(context, job)
-    return [do.ReadRuns(job=job.id, attempt=job.attempt, function=job.function)]
+    reading = do.ReadRuns(job=job.id, attempt=job.attempt, function=job.function, queue=job.queue)
+    return [reading]
 
 
 def runs_read(context: Context, job: Job, event: on.RunsRead) -> list[do.Action]:
     """Order what an earlier owner did not; close an attempt whose runs are all over."""
+    job.runs = job.runs if event.runs is None else event.runs
     if event.runs and all(run.over for run in event.runs):
-        job.ended_runs = {run.id: run for run in event.runs}
         return _close(job)
+    waiting = any(run.queued for run in event.runs or ()) and job.state is not JobState.RUNNING
+    later = [_deadline(job, _queued_s(context, job, event.at_s))] if waiting else []
     missing = event.runs == () and not job.ordered
-    return [*(attempt.order_run(job) if missing else []), *watch_again(context, job)]
+    ordering = attempt.order_run(job) if missing else []
+    return [*later, *ordering, *watch_again(context, job)]
+
+
+def _queued_s(context: Context, job: Job, at_s: float) -> float:
+    """The time for a start from Batch's queue: its message is kept until the run must be over."""
+    start_s = job.start_s(context.budget)
+    return max(0.0, min(start_s, attempt.latest_start_s(context, job) - at_s))
 
 
 def look(job: Job) -> list[do.Action]:
@@ -126,23 +140,32 @@ def _close(job: Job) -> list[do.Action]:
 
 def closed(context: Context, job: Job, event: on.AttemptClosed) -> list[do.Action]:
     """The claim that stands: of a start, or of an orchestrator, after which none runs."""
-    claim, ended = event.claim, job.ended_runs
-    job.ended_runs = {}
+    claim, ended, seen = event.claim, {run.id: run for run in job.runs if run.over}, job.runs
+    job.runs = ()
+    ended = ended if len(ended) == len(seen) else {}
     if not claim.request and ended:
         return _over(job, *reason_of(ended.values(), claimed=False))
     if not claim.request:
-        waited_s = job.start_s(context.budget)
-        refused = f"; Batch: {job.order_error}" if job.order_error else ""
-        detail = f"the function did not start within {waited_s:.0f} s of its envelope{refused}"
-        return _over(job, Reason.NOT_STARTED, detail)
+        return _over(job, Reason.NOT_STARTED, _late(context, job, seen))
     job.state = JobState.RUNNING
     if claim.request in ended:
         return _over(job, *reason_of([ended[claim.request]], claimed=True))
     if event.wall_s < claim.ends_at_s + CAP_SLACK_S:
         again = watch_again(context, job) if ended else look(job)  # its run is not listed yet
         return [_deadline_of(job, claim, event.wall_s), *again]
-    detail = "the function's time is over, without a result, a report or a failure of Lambda's"
-    return _over(job, Reason.FUNCTION_TIMEOUT, detail)
+    lambdas = " or a failure of Lambda's" if job.place is Place.LAMBDA else ""
+    detail = f"the function's time is over, without a result{',' if lambdas else ' or'} a report"
+    return _over(job, Reason.FUNCTION_TIMEOUT, detail + lambdas)
+
+
+def _late(context: Context, job: Job, seen: Sequence[BatchRun]) -> str:
+    """That the function did not start, with the last words of Batch."""
+    start_s = job.start_s(context.budget)
+    late = f"the function did not start within {start_s:.0f} s of its envelope"
+    if any(run.queued for run in seen):
+        late = "the function waited in Batch's queue until its message could be kept no longer"
+    shown = [job.order_error, *(run.words for run in seen)]
+    return "; Batch: ".join([late, *filter(None, shown)])
 
 
 def _over(job: Job, reason: Reason, detail: str) -> list[do.Action]:

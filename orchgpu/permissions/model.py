@@ -257,7 +257,9 @@ class Scope(Value):
             named = [(f"{self.function_prefix}*",) * 2]
         queues = [f"{where}:job-queue/{queue}" for queue, _ in named]
         definitions = [
-            f"{where}:job-definition/{name}{'' if ':' in name else ':*'}" for _, name in named
+            f"{where}:job-definition/{name}{more}"
+            for _, name in named
+            for more in ("", *(() if ":" in name or name.endswith("*") else (":*",)))
         ]
         return tuple(dict.fromkeys((*queues, *definitions)))
 

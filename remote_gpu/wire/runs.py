@@ -120,7 +120,8 @@ class BatchOrder:
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), separators=(",", ":"))
+        """Short: AWS limits the characters of all overrides (SubmitJob)."""
+        return json.dumps(asdict(self), separators=(",", ":"), ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> BatchOrder:

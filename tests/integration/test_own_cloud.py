@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing
@@ -111,6 +112,14 @@ def test_a_function_is_deployed_once_and_removed(bench: Bench) -> None:
 def test_a_function_in_lambda_is_refused_with_the_way_out(bench: Bench) -> None:
     refused = bench.run("deploy", bench.write("old", "lambda"), status=2)
     assert "cloud `own` has no Lambda for old: write `execution: host`" in refused.stderr
+
+
+def test_a_function_in_batch_is_refused_with_the_way_out(bench: Bench) -> None:
+    file = bench.write("batched")
+    batch = "host: {batch: {queue: gpus, definition: fold}}"
+    file.write_text(re.sub(r"gpu: .*", batch, file.read_text()))
+    refused = bench.run("deploy", file, status=2).stderr
+    assert "cloud `own` has no AWS Batch for batched: write `gpu:`" in refused
 
 
 def test_a_schedule_is_refused_by_its_name(bench: Bench) -> None:

@@ -35,6 +35,7 @@ _OF_AWS = (
 _USE_CRON = (
     "remove `schedule:`, and let the cron of a machine run `orchgpu put FILE FUNCTION` at its times"
 )
+_USE_GPU = "write `gpu:` (a device has a host) in place of `host: {batch: …}`"
 _USE_STORE = "leave `via:` out: here the store itself sends the events of uploads"
 _LOGS = "logs of functions stay with the hosts that run them; a result has the last lines"
 
@@ -54,12 +55,14 @@ class OwnCloud(AwsCloud):
     def facts(self, functions: Sequence[Function]) -> Facts:
         """Tries the store; from then on `place` has what it lacks.
 
-        Raises INVALID for a function with Lambda or schedules, and for a store that cannot be used;
-        NOT_FOUND for declared data that are not in the store.
+        Raises INVALID for a function with Lambda, Batch or schedules, and for a store that cannot
+        be used; NOT_FOUND for declared data that are not in the store.
         """
         in_lambda = [one.name for one in functions if one.in_lambda]
         if in_lambda:
             raise invalid(f"cloud `own` has no Lambda for {', '.join(in_lambda)}: {USE_HOSTS}")
+        if batched := [one.name for one in functions if one.in_batch]:
+            raise invalid(f"cloud `own` has no AWS Batch for {', '.join(batched)}: {_USE_GPU}")
         if scheduled := [schedule_name(one, at) for one in functions for at in one.schedule]:
             raise invalid(f"cloud `own` has no schedules for {', '.join(scheduled)}: {_USE_CRON}")
         verdict = judge(try_store(self.client("s3")))

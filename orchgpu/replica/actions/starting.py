@@ -21,10 +21,11 @@ from contract.keys import staging_key
 from corekit.aio.clock import Clock
 from corekit.budget import Budget
 from corekit.errors import AppError, invalid
+from corekit.values import replace
 from gpu_scheduler.model import GrantedLease
 from orchgpu.core import actions as do
 from orchgpu.core.batch import BatchRun, run_name
-from orchgpu.core.function import BatchPlace, Function, HostRun
+from orchgpu.core.function import Function, HostRun
 from orchgpu.ports import (
     BatchQueue,
     Credentials,
@@ -40,6 +41,7 @@ logger = logging.getLogger(__name__)
 INVOKED = "orchgpu:invoke"
 #: Credentials are renewed at half of their time, and no faster than this.
 RENEWAL_S_MIN = 1.0
+_WITHOUT_BATCH = "it was deployed again, without Batch, after this attempt opened"
 
 
 @dataclass(slots=True)
@@ -119,12 +121,12 @@ class HostStarts:
         Raises AppError as `RunStarter` and `FunctionCredentials` do.
         """
         function, host = action.function, action.function.host
+        if action.granted is None:
+            await self._submit(action)
+            return None
         if host is None:
             why = "it was deployed again, for Lambda alone, after this attempt opened"
             raise invalid(f"{function.name} cannot run on a host: {why}")
-        if action.granted is None:
-            await self._submit(action, host)
-            return None
         if self._runs is None or self._credentials is None:
             message = f"{function.name} cannot run on a host: this cloud has no roles of functions"
             raise invalid(message)
@@ -135,18 +137,21 @@ class HostStarts:
             return None
         return max(RENEWAL_S_MIN, (credentials.ends_s - self._clock.wall_s()) / 2)
 
-    async def _submit(self, action: do.OrderRun, host: HostRun) -> None:
+    async def _submit(self, action: do.OrderRun) -> None:
         """Submit a run unless Batch has one of the attempt: an earlier try may have done it."""
-        batch, place = self._place(action.function)
-        name = run_name(action.job, action.attempt)
-        if not await batch.runs(place.queue, name):
-            await batch.submit(place, name, batch_order_of(action, host))
+        batch, queue = self._where(action)
+        host, name = action.function.host, run_name(action.job, action.attempt)
+        if await batch.runs(queue, name):
+            return
+        if host is None or host.batch is None:
+            raise invalid(f"{action.function.name} cannot run in Batch: {_WITHOUT_BATCH}")
+        await batch.submit(replace(host.batch, queue=queue), name, batch_order_of(action, host))
 
     async def in_batch(self, action: do.ReadRuns) -> tuple[BatchRun, ...] | None:
         """The runs of an attempt; None: Batch did not answer, and the next check asks again."""
         try:
-            batch, place = self._place(action.function)
-            return await batch.runs(place.queue, run_name(action.job, action.attempt))
+            batch, queue = self._where(action)
+            return await batch.runs(queue, run_name(action.job, action.attempt))
         except AppError as error:
             logger.warning("%s", error, extra={"event": "batch_failed", "job": action.job})
         return None
@@ -155,17 +160,22 @@ class HostStarts:
         """End the runs of an attempt. One that is left finds it closed, or its job's result."""
         why = f"{action.job}: its attempt {action.attempt} is over"
         try:
-            batch, place = self._place(action.function)
-            for run in await batch.runs(place.queue, run_name(action.job, action.attempt)):
-                if not run.over:
+            batch, queue = self._where(action)
+            for run in await batch.runs(queue, run_name(action.job, action.attempt)):
+                if not run.over and run.id != action.keep:
                     await batch.end(run.id, why)
         except AppError as error:
             logger.warning("%s", error, extra={"event": "batch_run_left", "job": action.job})
 
-    def _place(self, function: Function) -> tuple[BatchQueue, BatchPlace]:
-        if function.host is None or function.host.batch is None or self._batch is None:
+    def _where(self, action: do.OrderRun | do.ReadRuns | do.EndRuns) -> tuple[BatchQueue, str]:
+        """Batch, and the queue of an attempt: a deploy meanwhile changes that of later ones."""
+        function, host = action.function, action.function.host
+        declared = "" if host is None or host.batch is None else host.batch.queue
+        if self._batch is None:
             raise invalid(f"{function.name} cannot run in Batch: this cloud has none")
-        return self._batch, function.host.batch
+        if not (queue := action.queue or declared):
+            raise invalid(f"{function.name} cannot run in Batch: {_WITHOUT_BATCH}")
+        return self._batch, queue
 
 
 def batch_order_of(action: do.OrderRun, host: HostRun) -> BatchOrder:

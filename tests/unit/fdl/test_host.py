@@ -19,6 +19,7 @@ from fdl.plan.facts import Facts
 from fdl.plan.resources import (
     FunctionResource,
     InvokeConfig,
+    LogRetention,
     Notification,
     Package,
     Permission,
@@ -314,3 +315,19 @@ def test_containers_in_batch_may_have_the_functions_role() -> None:
     role = only(Role, resources(in_batch(more="    iam: {create: true}\n")))
     assert (role.service, role.assumed_by) == ("ecs-tasks.amazonaws.com", "")
     assert "/packages/*" in json.dumps(role.policy)
+
+
+@pytest.mark.parametrize(("chars", "refused"), [(6000, False), (7000, True)])
+def test_variables_beyond_batchs_limit_are_refused(chars: int, refused: bool) -> None:
+    half = "ä" * (chars // 2)
+    found = errors(in_batch(f"      environment: {{Variables: {{V: {half}, W: {half}}}}}\n"))
+    assert any("AWS Batch takes 7000 characters" in one for one in found) is refused, found
+
+
+@pytest.mark.parametrize("own", ["", "      logging: {group: /batch/fold}\n"])
+def test_days_of_logs_are_of_a_group_of_its_own(own: str) -> None:
+    text = in_batch(own, "    cloudwatch: {log_retention_policy_in_days: 30}\n")
+    groups = [one.group for one in resources(text, place=AWS) if isinstance(one, LogRetention)]
+    assert groups == (["/batch/fold"] if own else [])
+    warned = any("of all of Batch's jobs" in one.message for one in lint(parse(text, "f")))
+    assert warned is (not own)

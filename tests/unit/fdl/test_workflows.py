@@ -102,6 +102,14 @@ def test_max_cost_is_a_positive_number_of_dollars(cost: str) -> None:
         parse(LABEL.replace("deadline: 10m", f"max_cost: {cost}"), "f")
 
 
+@pytest.mark.parametrize("cost", ["max_cost: 0.02", "slo: {cost: 0.02}", "slo: {latency: 1h}"])
+def test_a_step_in_batch_has_no_price_for_a_cost_of_runs(cost: str) -> None:
+    batch = "    execution: host\n    host: {batch: {queue: gpus, definition: fold}}\n"
+    text = LABEL.replace("deadline: 10m", cost).replace("small}]}\n", f"small}}]}}\n{batch}", 1)
+    found = [one for one in errors(text) if "step prepare runs in AWS Batch" in one]
+    assert bool(found) is ("0.02" in cost), errors(text)
+
+
 ALL = "  label: {steps: [prepare, resnet, vgg, combine]}\n"
 #: Lines after those of `STEPS` and `workflows:` → their findings.
 FAULTS = {

@@ -344,3 +344,20 @@ def test_the_command_lists_roles_and_refuses_what_it_cannot_print() -> None:
     assert done(["iam", "user", *stems, *ACCOUNT]).exit_code == 0
     china = done(["iam", "host", "--account", "1", "--region", "cn-north-1"])
     assert china.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("definition", "resources"),
+    [("fold:3", ["fold:3"]), ("fold", ["fold", "fold:*"])],  # a name is of its newest revision
+)
+def test_a_definition_of_batch_may_be_submitted_as_it_is_named(
+    definition: str, resources: list[str]
+) -> None:
+    batch = (
+        f"    execution: host\n    host: {{batch: {{queue: gpus, definition: '{definition}'}}}}\n"
+    )
+    prefix = "arn:aws:batch:eu-west-1:123456789012:job-"
+    assert scope(FDL.replace("    gpu: {memory: 512}\n", batch)).batch() == (
+        f"{prefix}queue/gpus",
+        *(f"{prefix}definition/{one}" for one in resources),
+    )

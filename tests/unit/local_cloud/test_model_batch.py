@@ -80,3 +80,12 @@ def test_what_is_not_there_is_refused(batch: Batch) -> None:
     body = {"jobName": "j", "jobQueue": "q", "jobDefinition": "d", "arrayProperties": {}}
     with pytest.raises(CloudError, match="arrayProperties is not part"):
         batch.submit(1.0, body)
+
+
+def test_overrides_that_are_too_long_for_aws_are_refused(batch: Batch) -> None:
+    variables = [{"name": "V", "value": "ä" * 8120}]
+    body = {"jobName": "j", "jobQueue": "q", "jobDefinition": "d"}
+    batch.submit(1.0, {**body, "containerOverrides": {"environment": variables}})
+    variables[0]["value"] += 40 * "ä"
+    with pytest.raises(CloudError, match="Container Overrides length must be at most 8192"):
+        batch.submit(1.0, {**body, "containerOverrides": {"environment": variables}})

@@ -8,6 +8,7 @@ import pytest
 
 from contract.claim import Claim
 from contract.states import Reason
+from contract.timing import CAP_SLACK_S
 from corekit.budget import Budget
 from corekit.values import replace
 from gpu_scheduler.model import Request, Step
@@ -55,19 +56,19 @@ def watched(bench: Bench) -> Bench:
     return bench
 
 
-def looked(bench: Bench, *runs: BatchRun) -> None:
+def looked(bench: Bench, *runs: BatchRun, at_s: float = NOW["at_s"]) -> None:
     """A look that finds neither a result nor a report, and these runs."""
     bench.on(on.TimerFired, timer=do.Timer.CHECK)
-    found(bench, *runs)
+    found(bench, *runs, at_s=at_s)
 
 
-def found(bench: Bench, *runs: BatchRun) -> None:
+def found(bench: Bench, *runs: BatchRun, at_s: float = NOW["at_s"]) -> None:
     bench.one(do.ReadResult)
     bench.on(on.ResultRead, result=None)
     bench.one(do.ReadReport)
     bench.on(on.ReportRead, attempt=1, report=None)
     bench.one(do.ReadRuns)
-    bench.on(on.RunsRead, attempt=1, runs=runs)
+    bench.on(on.RunsRead, attempt=1, runs=runs, at_s=at_s)
 
 
 def failed(bench: Bench) -> tuple[Reason, str]:
@@ -103,6 +104,54 @@ def test_a_queue_is_waited_for(watched: Bench) -> None:
         assert len(armed(watched, do.Timer.CHECK)) == 1
 
 
+def test_a_wait_in_batchs_queue_is_no_late_start(watched: Bench) -> None:
+    for state in ("SUBMITTED", "PENDING", "RUNNABLE"):
+        looked(watched, replace(QUEUED, state=state))
+        assert armed(watched, do.Timer.DEADLINE) == [1800.0], "again"
+    for run in (replace(QUEUED, state="STARTING"), RUNNING):
+        looked(watched, run)
+        assert armed(watched, do.Timer.DEADLINE) == [], "from the queue, as long as declared"
+
+
+def test_a_queue_is_waited_for_while_the_message_can_be_kept(watched: Bench) -> None:
+    latest_s = NOW["at_s"] + BUDGET.job_receipt_s_max - IN_BATCH.timeout_s - CAP_SLACK_S
+    for at_s, in_s in ((latest_s - 5.0, 5.0), (latest_s + 5.0, 0.0)):
+        looked(watched, QUEUED, at_s=at_s)
+        assert armed(watched, do.Timer.DEADLINE) == [pytest.approx(in_s)]
+    watched.on(on.TimerFired, timer=do.Timer.DEADLINE)
+    watched.one(do.CloseAttempt)
+    watched.on(on.AttemptClosed, attempt=1, claim=claim(""))
+    _, detail = failed(watched)
+    assert "in Batch's queue until its message could be kept no longer; Batch: job b1" in detail
+
+
+def test_the_last_words_of_batch_are_in_the_reason_of_a_late_start(watched: Bench) -> None:
+    looked(watched, replace(QUEUED, state="STARTING", why=("MISCONFIGURATION:X",)))
+    watched.on(on.TimerFired, timer=do.Timer.CHECK)
+    watched.on(on.ResultRead, result=None)
+    watched.on(on.ReportRead, attempt=1, report=None)
+    watched.on(on.RunsRead, attempt=1, runs=None)  # it did not answer
+    watched.on(on.TimerFired, timer=do.Timer.DEADLINE)
+    watched.on(on.AttemptClosed, attempt=1, claim=claim(""))
+    assert failed(watched)[1] == (
+        "the function did not start within 1800 s of its envelope"
+        "; Batch: job b1 is STARTING: MISCONFIGURATION:X"
+    )
+
+
+def test_lambda_is_not_blamed_for_a_run_of_batchs(watched: Bench) -> None:
+    looked(watched, RUNNING)
+    watched.on(on.TimerFired, timer=do.Timer.DEADLINE)
+    watched.on(on.AttemptClosed, attempt=1, claim=claim("b1", ends_in_s=-31.0))
+    assert failed(watched)[1] == "the function's time is over, without a result or a report"
+
+
+def test_a_duplicate_in_the_queue_prolongs_no_run(watched: Bench) -> None:
+    watched.on(on.AttemptStarted, attempt=1, claim=claim(ends_in_s=600.0))
+    looked(watched, replace(QUEUED, id="b2"), RUNNING)
+    assert armed(watched, do.Timer.DEADLINE) == []
+
+
 def test_a_start_that_is_late_is_refused_and_ended(watched: Bench) -> None:
     watched.on(on.TimerFired, timer=do.Timer.DEADLINE)
     watched.one(do.CloseAttempt)
@@ -131,23 +180,28 @@ def test_a_look_does_not_repeat_this_replicas_order(watched: Bench) -> None:
     assert watched.kinds() == []
 
 
-def test_an_order_that_batch_refuses_ends_the_job(watched: Bench) -> None:
+def test_an_order_that_batch_refuses_is_repeated_until_its_time_is_over(watched: Bench) -> None:
     order = do.OrderRun(job=JOB, attempt=1, function=IN_BATCH, granted=None)
-    for _ in range(5):
+    for _ in range(9):
         watched.on(on.CallFailed, action=order, retryable=False, message="no such queue")
-    written = watched.one(do.WriteResult).result
-    assert (written.state, written.reason) == ("FAILED", "REQUEST_REFUSED")
-    assert written.detail == "no such queue"
+        assert watched.one(do.RepeatLater).action == order
+    assert watched.one(do.RepeatLater).in_s >= 5.0, "with a back-off"
+    watched.on(on.TimerFired, timer=do.Timer.DEADLINE)
+    watched.on(on.AttemptClosed, attempt=1, claim=claim(""))
+    reason, detail = failed(watched)
+    assert (reason, "; Batch: no such queue" in detail) == (Reason.NOT_STARTED, True), detail
 
 
 # ---------------------------------------------------------------------- ends
 
 
-def test_a_result_ends_it_and_its_runner_ends_by_itself(watched: Bench) -> None:
+def test_a_result_ends_all_its_runs_but_the_one_that_committed_it(watched: Bench) -> None:
     watched.on(on.ResultNoticed)
     watched.on(on.ResultRead, result=result(nonce="b1"))
     watched.on(on.Finished)
-    assert watched.kinds() == ["RemoveEnvelope", "DeleteMessages"]
+    assert watched.kinds() == ["RemoveEnvelope", "EndRuns", "DeleteMessages"]
+    ending = watched.one(do.EndRuns)
+    assert (ending.queue, ending.keep) == ("gpus", "b1")
 
 
 def test_a_cancel_ends_its_runs(watched: Bench) -> None:
@@ -155,6 +209,7 @@ def test_a_cancel_ends_its_runs(watched: Bench) -> None:
     watched.on(on.ResultRead, result=result("CANCELLED", nonce=""))
     watched.on(on.Finished)
     assert watched.kinds() == ["RemoveEnvelope", "EndRuns", "DeleteMessages"]
+    assert watched.one(do.EndRuns).keep == ""
 
 
 def test_a_report_explains_the_end_as_ever(watched: Bench) -> None:
@@ -250,6 +305,32 @@ def test_an_adopter_orders_what_was_never_ordered(adopter: Bench) -> None:
 def test_an_adopter_finds_the_run_of_the_last_owner(adopter: Bench) -> None:
     found(adopter, QUEUED)
     assert adopter.kinds() == []
+
+
+@pytest.mark.parametrize(
+    "deployed", [replace(PLACE, queue="others"), None], ids=["another queue", "without Batch"]
+)
+def test_an_adopter_looks_where_the_attempt_was_ordered(deployed: BatchPlace | None) -> None:
+    made = Bench()
+    host = None if deployed is None else replace(RUN, batch=deployed)
+    made.machine.set_functions({"search": replace(IN_BATCH, host=host)})
+    made.adopted(left(Step.STAGED))
+    made.on(on.ResultRead, result=None)
+    made.on(on.ReportRead, attempt=1, report=None)
+    assert made.one(do.ReadRuns).queue == "gpus"
+    made.on(on.RunsRead, attempt=1, runs=())
+    assert made.one(do.OrderRun).queue == "gpus"
+
+
+def test_an_adopter_that_comes_late_waits_for_batchs_answer_and_orders_nothing() -> None:
+    made = Bench()
+    made.machine.set_functions({"search": IN_BATCH})
+    made.adopted(left(Step.STAGED, times={Step.STAGED.value: WALL_S - 1801.0}))
+    assert armed(made, do.Timer.DEADLINE) == [1800.0]
+    found(made)
+    assert made.kinds() == []
+    looked(made, QUEUED)
+    assert armed(made, do.Timer.DEADLINE) == [1800.0]
 
 
 def test_an_owner_that_died_while_packing_has_ordered_nothing() -> None:

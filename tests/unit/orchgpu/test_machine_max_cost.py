@@ -13,9 +13,10 @@ from gpu_scheduler.model import EndReason, JobLease, LeaseState, Record, Request
 from gpu_scheduler.promises import Slo
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
+from orchgpu.core.execution import Place
 from orchgpu.core.function import Function
 from orchgpu.core.job import Job, Phase, input_from_payload
-from orchgpu.core.max_cost import ATTEMPT_S_MIN
+from orchgpu.core.max_cost import ATTEMPT_S_MIN, usd_per_s
 from orchgpu.core.prices import Prices
 from orchgpu.core.routing import InputEvent, StepOf, classify
 from orchgpu.core.runs.messages import JobFacts, step_body
@@ -312,6 +313,13 @@ def test_a_job_never_costs_more_than_its_cap(attempts: list[tuple[float, bool]])
             assert bench.one(do.WriteResult).result.reason == Reason.MAX_COST
             return
         now_s += 100.0
+
+
+@pytest.mark.parametrize(("place", "memory_mib"), [("lambda", 1024), ("host", 0), ("batch", 0)])
+def test_memory_has_a_price_in_lambda_alone(place: str, memory_mib: int) -> None:
+    source = next(iter(bench_of(WITHOUT).read().machine.jobs.values()))
+    source.place = Place(place)
+    assert usd_per_s(source) == pytest.approx(Prices().job_usd_per_s(memory_mib, 0))
 
 
 # ---------------------------------------------------------------------- steps of a run

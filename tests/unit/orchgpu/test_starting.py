@@ -23,7 +23,13 @@ from orchgpu.core import actions as do
 from orchgpu.core.completion import read_completion
 from orchgpu.core.function import BatchPlace, HostRun
 from orchgpu.ports import Credentials
-from orchgpu.replica.actions.starting import INVOKED, DirectStarts, HostStarts, payload_of
+from orchgpu.replica.actions.starting import (
+    INVOKED,
+    DirectStarts,
+    HostStarts,
+    batch_order_of,
+    payload_of,
+)
 from remote_gpu.wire.runs import BATCH_VARIABLE, BatchOrder, Package, RunOrder
 from simulator.faults.memory_cloud import MemoryBatch, MemoryStarter
 from tests.unit.orchgpu.jobs import FUNCTION, JOB, NOW, granted
@@ -233,6 +239,34 @@ def test_a_run_is_submitted_to_batch_once() -> None:
     assert (order.function, order.timeout_s, order.memory_mib) == (FUNCTION.name, 300.0, 2048)
     assert order.package == Package(bucket="state", key="packages/p.zip", sha256="ab" * 32)
     assert order.variables == {"ORCHGPU_MODE": "job"}
+
+
+def test_a_deploy_meanwhile_hides_no_run_of_batchs() -> None:
+    cloud = Cloud()
+    starts = HostStarts(None, None, LoopClock(), MemoryBatch(cloud, LoopClock()))
+    moved = replace(FUNCTION, host=replace(RUN, batch=replace(PLACE, queue="other")))
+    old = replace(IN_BATCH, queue="q")
+
+    async def ordered() -> None:
+        await starts.order(old)
+        for function in (moved, replace(FUNCTION, host=None)):
+            await starts.order(replace(old, function=function))  # it finds the first one's run
+            found = await starts.in_batch(replace(READ, function=function, queue="q"))
+            assert found is not None
+            await starts.end_in_batch(replace(END, function=function, queue="q", keep=found[0].id))
+            assert await starts.in_batch(replace(READ, queue="q")) == found, "kept"
+        for name, function in (("a", moved), ("b", replace(FUNCTION, host=None))):
+            await starts.order(replace(old, job=name, function=function))
+
+    with pytest.raises(AppError, match="it was deployed again, without Batch, after this attempt"):
+        run_virtual(ordered())
+    assert len(cloud.batch.listed("q", "", "a-2")) == 1
+
+
+def test_an_order_for_batch_is_as_short_as_its_characters() -> None:
+    host = replace(RUN, batch=PLACE, process={"V": 100 * "ä"})
+    order = batch_order_of(replace(IN_BATCH, function=replace(ORDER.function, host=host)), host)
+    assert order.variables["V"] in order.to_json()
 
 
 def test_a_cloud_without_batch_is_named(caplog: pytest.LogCaptureFixture) -> None:
