@@ -380,6 +380,8 @@ async def an_unknown_queue_is_not_found(w: World) -> None:
 PLACE = BatchPlace(queue="gpus", definition="fold:3")
 ORDER = BatchOrder(
     function="f",
+    job="j1",
+    attempt=2,
     event="{}",
     timeout_s=30.0,
     memory_mib=512,
