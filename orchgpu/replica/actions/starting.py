@@ -115,6 +115,7 @@ class HostStarts:
         self._credentials = credentials
         self._clock = clock
         self._batch = batch
+        self._batch_answers = True
 
     async def order(self, action: do.OrderRun) -> float | None:
         """Seconds until the run needs other credentials; None = never.
@@ -152,10 +153,14 @@ class HostStarts:
         """The runs of an attempt; None: Batch did not answer, and the next check asks again."""
         try:
             batch, queue = self._where(action)
-            return await batch.runs(queue, run_name(action.job, action.attempt))
+            found = await batch.runs(queue, run_name(action.job, action.attempt))
         except AppError as error:
-            logger.warning("%s", error, extra={"event": "batch_failed", "job": action.job})
-        return None
+            if self._batch_answers:  # one line, not one for each job and check
+                logger.warning("%s", error, extra={"event": "batch_failed", "job": action.job})
+            self._batch_answers = False
+            return None
+        self._batch_answers = True
+        return found
 
     async def end_in_batch(self, action: do.EndRuns) -> None:
         """End the runs of an attempt. One that is left finds it closed, or its job's result."""

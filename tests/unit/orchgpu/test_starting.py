@@ -274,7 +274,8 @@ def test_a_cloud_without_batch_is_named(caplog: pytest.LogCaptureFixture) -> Non
     why = f"{FUNCTION.name} cannot run in Batch: this cloud has none"
     with pytest.raises(AppError, match=why):
         run_virtual(starts.order(IN_BATCH))
-    assert run_virtual(starts.in_batch(READ)) is None
+    for _ in range(2):  # one line while it does not answer
+        assert run_virtual(starts.in_batch(READ)) is None
     run_virtual(starts.end_in_batch(END))
     assert [why in text for text in messages(caplog)] == [True, True]
 
