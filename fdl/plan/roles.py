@@ -132,7 +132,7 @@ def _statements(function: Function, place: DeployTarget, facts: Facts) -> list[S
     statements = [
         _allow("Inputs", ("s3:GetObject", "s3:GetObjectVersion"), _objects(place, reads)),
         _allow("Outputs", ("s3:PutObject", "s3:AbortMultipartUpload"), _objects(place, writes)),
-        _allow("Logs", LOGS, (_log_group(function, place),)),
+        _allow("Logs", LOGS, () if function.in_batch else (_log_group(function, place),)),
     ]
     if function.queued:
         statements += _of_jobs(function, place)

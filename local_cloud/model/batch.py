@@ -123,18 +123,11 @@ class Batch:
         self.ended(now_s, job, None)
         return None
 
-    def listed(self, queue: str, status: str, name: str | None) -> list[BatchJob]:
-        """Jobs of a queue, newest first: those with a name in any status, else those in one."""
-        found = [one for one in reversed(self._jobs.values()) if one.queue == _name(queue)]
-        if name is None:
-            return [one for one in found if one.status == status]
-        wanted = name.lower()
-        if wanted.endswith("*"):
-            return [one for one in found if one.name.lower().startswith(wanted[:-1])]
-        return [one for one in found if one.name.lower() == wanted]
-
-    def described(self, ids: list[str]) -> list[BatchJob]:
-        return [self._jobs[one] for one in ids if one in self._jobs]
+    def listed(self, queue: str, name: str) -> list[BatchJob]:
+        """Jobs of a queue with a name, in any status, newest first."""
+        queue, name = _name(queue), name.lower()
+        found = reversed(self._jobs.values())
+        return [one for one in found if (one.queue, one.name.lower()) == (queue, name)]
 
 
 def _name(given: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from local_cloud.model.batch import RUNNING, BatchJob
+from local_cloud.model.batch import BatchJob
+from local_cloud.model.errors import refused
 from local_cloud.server.context import Context
 from local_cloud.server.services import Answer, Body, RestService
 
@@ -19,20 +20,11 @@ def _submit(context: Context, body: Body) -> Answer:
 
 
 def _list(context: Context, body: Body) -> Answer:
-    filters = body.get("filters", ())
-    name = filters[0]["values"][0] if filters else None
-    found = context.cloud.batch.listed(body["jobQueue"], body.get("jobStatus", RUNNING), name)
+    (named,) = body["filters"]
+    if named["name"] != "JOB_NAME":
+        raise refused("ClientException", "jobs are listed by JOB_NAME in the embedded cloud")
+    found = context.cloud.batch.listed(body["jobQueue"], named["values"][0])
     return {"jobSummaryList": [_summary(context, job) for job in found[:_JOBS_MAX]]}
-
-
-def _describe(context: Context, body: Body) -> Answer:
-    found = context.cloud.batch.described(body["jobs"])
-    return {
-        "jobs": [
-            {**_summary(context, one), "jobQueue": one.queue, "jobDefinition": one.definition}
-            for one in found
-        ]
-    }
 
 
 def _terminate(context: Context, body: Body) -> Answer:
@@ -67,7 +59,6 @@ BATCH = RestService(
     operations={
         "SubmitJob": _submit,
         "ListJobs": _list,
-        "DescribeJobs": _describe,
         "TerminateJob": _terminate,
     },
 )

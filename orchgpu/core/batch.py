@@ -50,10 +50,13 @@ def run_name(job: str, attempt: int) -> str:
     return f"{job}-{attempt}"
 
 
-def reason_of(runs: Iterable[BatchRun], *, claimed: bool) -> tuple[Reason, str]:
+def reason_of(
+    runs: Iterable[BatchRun], *, claimed: bool, log_group: str = ""
+) -> tuple[Reason, str]:
     """Why an attempt failed whose runs are over without a result and a report, and in words.
 
-    One whose container never ran was not started, which does not count.
+    One whose container never ran was not started, which does not count. `log_group` has the words
+    of one that ran.
     """
     ended = [*runs]
     last = next((one for one in ended if one.ran), ended[0])
@@ -63,5 +66,6 @@ def reason_of(runs: Iterable[BatchRun], *, claimed: bool) -> tuple[Reason, str]:
         return Reason.NOT_STARTED, detail
     if not claimed:
         detail += "; its container never claimed the attempt"
+        detail += f", and its output is in {log_group}" if log_group else ""
     known = (_REASONS[start] for start in _REASONS for why in last.why if why.startswith(start))
     return next(known, Reason.FUNCTION_CRASHED), detail

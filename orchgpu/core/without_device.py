@@ -144,7 +144,8 @@ def closed(context: Context, job: Job, event: on.AttemptClosed) -> list[do.Actio
     job.runs = ()
     ended = ended if len(ended) == len(seen) else {}
     if not claim.request and ended:
-        return _over(job, *reason_of(ended.values(), claimed=False))
+        group = "" if job.function.host is None else job.function.host.log_group
+        return _over(job, *reason_of(ended.values(), claimed=False, log_group=group))
     if not claim.request:
         return _over(job, Reason.NOT_STARTED, _late(context, job, seen))
     job.state = JobState.RUNNING

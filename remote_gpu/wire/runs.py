@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from remote_gpu.wire.errors import WireError
 from remote_gpu.wire.frames import HEADER_BYTES, FrameLimits, Meta, int_field, text_field
@@ -36,8 +37,8 @@ class Package:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOrder:
-    """One run of one attempt."""
+class Order:
+    """One run of one attempt, wherever."""
 
     function: str
     job: str
@@ -48,6 +49,26 @@ class RunOrder:
     package: Package
     #: The environment of the function's process, without AWS's own.
     variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def _order(run: Mapping[str, object]) -> dict[str, Any]:
+    """The fields of an `Order`. Raises WireError."""
+    return {
+        "function": text_field(run, "function", 128),
+        "job": text_field(run, "job", 128),
+        "attempt": int_field(run, "attempt", 1 << 20),
+        "event": text_field(run, "event", RUN.meta_bytes_max),
+        "timeout_s": _seconds(run, "timeout_s"),
+        "memory_mib": int_field(run, "memory_mib", 1 << 24),
+        "package": _package(_mapping(run, "package")),
+        "variables": _texts(run, "variables"),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOrder(Order):
+    """One run on the first host of its lease."""
+
     #: AWS's own: region, endpoints, temporary credentials of the function's role.
     aws: Mapping[str, str] = field(default_factory=dict)
     role: str = ""  #: whose credentials those are
@@ -79,19 +100,11 @@ class RunOrder:
     def from_meta(cls, meta: Mapping[str, object]) -> RunOrder:
         """Decode a frame; unknown fields of a newer client are ignored. Raises WireError."""
         run = _mapping(meta, "run")
-        package = _mapping(run, "package")
         command = run.get("command", ())
         if not isinstance(command, list | tuple) or not all(isinstance(w, str) for w in command):
             raise WireError("'command' must be a list of words")
         return cls(
-            function=text_field(run, "function", 128),
-            job=text_field(run, "job", 128),
-            attempt=int_field(run, "attempt", 1 << 20),
-            event=text_field(run, "event", RUN.meta_bytes_max),
-            timeout_s=_seconds(run, "timeout_s"),
-            memory_mib=int_field(run, "memory_mib", 1 << 24),
-            package=_package(package),
-            variables=_texts(run, "variables"),
+            **_order(run),
             aws=_texts(run, "aws"),
             role=text_field(run, "role", 2048) if "role" in run else "",
             credentials_end_s=_seconds(run, "credentials_end_s"),
@@ -109,15 +122,8 @@ BATCH_VARIABLE = "ORCHGPU_RUN"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchOrder:
-    """The same for a container in AWS Batch, which has its role's credentials and one order."""
-
-    function: str
-    event: str
-    timeout_s: float
-    memory_mib: int
-    package: Package
-    variables: Mapping[str, str] = field(default_factory=dict)
+class BatchOrder(Order):
+    """One run in a container in AWS Batch, which has its role's credentials."""
 
     def to_json(self) -> str:
         """Short: AWS limits the characters of all overrides (SubmitJob)."""
@@ -132,15 +138,7 @@ class BatchOrder:
             run = None
         if not isinstance(run, dict):
             raise WireError("the order is not a JSON object")
-        package = _mapping(run, "package")
-        return cls(
-            function=text_field(run, "function", 128),
-            event=text_field(run, "event", RUN.meta_bytes_max),
-            timeout_s=_seconds(run, "timeout_s"),
-            memory_mib=int_field(run, "memory_mib", 1 << 24),
-            package=_package(package),
-            variables=_texts(run, "variables"),
-        )
+        return cls(**_order(run))
 
 
 def _package(value: Mapping[str, object]) -> Package:

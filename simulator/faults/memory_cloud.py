@@ -21,11 +21,8 @@ from local_cloud.model.s3.body import MemoryBodies
 from local_cloud.model.s3.object_version import Condition, etag_matches
 from local_cloud.model.sqs.queue import Message as Received
 from local_cloud.model.sqs.queue import Queue
-from orchgpu.core.batch import BatchRun
-from orchgpu.core.function import BatchPlace
 from orchgpu.core.reconcile import Cursor, ObjectVersion, VersionPage
 from orchgpu.ports import TRACEPARENT, Message, StoredObject
-from remote_gpu.wire.runs import BATCH_VARIABLE, BatchOrder
 
 T = TypeVar("T")
 
@@ -299,39 +296,3 @@ def _refusals(call: Callable[[], T]) -> T:
     except CloudError as error:
         code = _CODES.get(error.code, ErrorCode.INVALID)
         raise AppError(code, f"{error.code}: {error.message}") from error
-
-
-class MemoryBatch:
-    """`BatchQueue` over the model's jobs, which another one runs."""
-
-    def __init__(self, cloud: Cloud, clock: Clock, faults: Faults | None = None) -> None:
-        self._batch = cloud.batch
-        self._clock = clock
-        self._faults = faults or Faults()
-
-    @_with_faults
-    async def submit(self, place: BatchPlace, name: str, order: BatchOrder) -> None:
-        variables = [{"name": BATCH_VARIABLE, "value": order.to_json()}]
-        body = {
-            "jobName": name,
-            "jobQueue": place.queue,
-            "jobDefinition": place.definition,
-            "containerOverrides": {"environment": variables},
-        }
-        self._batch.submit(self._clock.wall_s(), body)
-
-    @_with_faults
-    async def runs(self, queue: str, name: str) -> tuple[BatchRun, ...]:
-        return tuple(
-            BatchRun(
-                id=one.id,
-                state=one.status,
-                why=tuple(text for text in (one.reason, one.container_reason) if text),
-                ran=one.started_s is not None,
-            )
-            for one in self._batch.listed(queue, "", name)
-        )
-
-    @_with_faults
-    async def end(self, run: str, why: str) -> None:
-        self._batch.terminate(self._clock.wall_s(), run, why)

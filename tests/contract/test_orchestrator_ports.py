@@ -45,13 +45,13 @@ from orchgpu.ports import (
 from remote_gpu.wire.runs import BatchOrder, Package
 from simulator.faults.memory_cloud import (
     Arrivals,
-    MemoryBatch,
     MemoryQueue,
     MemoryStarter,
     MemoryStore,
 )
 from simulator.faults.runs_on_hosts import MemoryCredentials
 from tests.contract.moto_gaps import MOTO_GAPS
+from tests.memory_batch import MemoryBatch
 from tests.own_cloud import own_cloud
 
 LOCAL = {
@@ -119,7 +119,7 @@ async def world(endpoint: Mapping[str, str], name: str) -> AsyncIterator[World]:
         queue = MemoryQueue(cloud, Arrivals(cloud), clock)
         cloud.functions.create(clock.wall_s(), FunctionSettings(name=name))
         store, starter = MemoryStore(cloud, bodies, clock), MemoryStarter(cloud, clock)
-        credentials, batch = MemoryCredentials(clock), MemoryBatch(cloud, clock)
+        credentials, batch = MemoryCredentials(clock), MemoryBatch(cloud.batch, clock)
         yield World(queue, store, starter, credentials, batch, f"memory/{name}", name)
         return
     s3 = boto3.Session().client("s3")  # the common session keeps the keys of another cloud
@@ -380,6 +380,8 @@ async def an_unknown_queue_is_not_found(w: World) -> None:
 PLACE = BatchPlace(queue="gpus", definition="fold:3")
 ORDER = BatchOrder(
     function="f",
+    job="j1",
+    attempt=2,
     event="{}",
     timeout_s=30.0,
     memory_mib=512,

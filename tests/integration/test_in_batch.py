@@ -9,10 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from contract.keys import job_id
+from orchgpu.cloud_services import LogEvent
+from orchgpu.jobs.joblog import JobsByRequest, invocation
 from remote_gpu.wire.runs import BATCH_VARIABLE, BatchOrder, Package
 
+JOB = job_id("in", "a.txt", "v1", "f")
+REQUEST = "3e1c1b1e-0000-4000-8000-000000000001"
 ORDER = BatchOrder(
     function="f",
+    job=JOB,
+    attempt=2,
     event="{}",
     timeout_s=30.0,
     memory_mib=512,
@@ -38,6 +45,7 @@ def test_it_says_why_it_cannot_run(order: str, status: int, words: str, tmp_path
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
         "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_BATCH_JOB_ID": REQUEST,
     }
     done = subprocess.run(
         [sys.executable, "-P", "-m", "remote_gpu.host.runs.in_batch"],
@@ -47,3 +55,7 @@ def test_it_says_why_it_cannot_run(order: str, status: int, words: str, tmp_path
         timeout=60,
     )
     assert (done.returncode, words in done.stderr) == (status, True), done.stderr
+    written = [LogEvent(at_ms=1, message=line, stream="s") for line in done.stdout.splitlines()]
+    found = invocation(written, REQUEST)
+    jobs = [job for _, job in JobsByRequest().named(list(found))]
+    assert jobs == ([JOB, JOB] if status == 3 else [])

@@ -15,6 +15,7 @@ import asyncio
 import json
 import logging
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 from contract.keys import staging_key
@@ -114,6 +115,7 @@ class HostStarts:
         self._credentials = credentials
         self._clock = clock
         self._batch = batch
+        self._batch_answers = True
 
     async def order(self, action: do.OrderRun) -> float | None:
         """Seconds until the run needs other credentials; None = never.
@@ -151,10 +153,14 @@ class HostStarts:
         """The runs of an attempt; None: Batch did not answer, and the next check asks again."""
         try:
             batch, queue = self._where(action)
-            return await batch.runs(queue, run_name(action.job, action.attempt))
+            found = await batch.runs(queue, run_name(action.job, action.attempt))
         except AppError as error:
-            logger.warning("%s", error, extra={"event": "batch_failed", "job": action.job})
-        return None
+            if self._batch_answers:  # one line, not one for each job and check
+                logger.warning("%s", error, extra={"event": "batch_failed", "job": action.job})
+            self._batch_answers = False
+            return None
+        self._batch_answers = True
+        return found
 
     async def end_in_batch(self, action: do.EndRuns) -> None:
         """End the runs of an attempt. One that is left finds it closed, or its job's result."""
@@ -182,18 +188,23 @@ def batch_order_of(action: do.OrderRun, host: HostRun) -> BatchOrder:
     """The order of a staged attempt without a device."""
     function = action.function
     key = staging_key(function.name, action.job, action.attempt, 0, action.form)
-    return BatchOrder(
-        function=function.name,
-        event=payload_of(function, key),
-        timeout_s=function.timeout_s,
-        memory_mib=function.memory_mib,
-        package=_package_of(function, host),
-        variables=host.process,
-    )
+    return BatchOrder(**_order_of(action, host, key))
 
 
-def _package_of(function: Function, host: HostRun) -> Package:
-    return Package(bucket=host.package_bucket, key=host.package_key, sha256=function.package_sha256)
+def _order_of(action: do.OrderRun, host: HostRun, key: str) -> dict[str, Any]:
+    """The fields of an `Order` for the envelope at `key`."""
+    function = action.function
+    digest = function.package_sha256
+    return {
+        "function": function.name,
+        "job": action.job,
+        "attempt": action.attempt,
+        "event": payload_of(function, key),
+        "timeout_s": function.timeout_s,
+        "memory_mib": function.memory_mib,
+        "package": Package(bucket=host.package_bucket, key=host.package_key, sha256=digest),
+        "variables": host.process,
+    }
 
 
 def order_of(
@@ -203,14 +214,7 @@ def order_of(
     function, fence = action.function, granted.lease.fence
     key = staging_key(function.name, action.job, action.attempt, fence, action.form)
     return RunOrder(
-        function=function.name,
-        job=action.job,
-        attempt=action.attempt,
-        event=payload_of(function, key),
-        timeout_s=function.timeout_s,
-        memory_mib=function.memory_mib,
-        package=_package_of(function, host),
-        variables=host.process,
+        **_order_of(action, host, key),
         aws=credentials.variables,
         role=host.role,
         credentials_end_s=credentials.ends_s,

@@ -33,7 +33,9 @@ def main() -> None:
     try:
         order = BatchOrder.from_json(os.environ.pop(BATCH_VARIABLE, ""))
     except WireError as error:
-        sys.exit(_refused(f"{BATCH_VARIABLE} is not the order of a run: {error}"))
+        fail(f"{BATCH_VARIABLE} is not the order of a run: {error}", _NO_ORDER)
+    request = os.environ.get(_JOB_ID) or str(uuid.uuid4())
+    _name(order, request)
     tmp = Path(tempfile.mkdtemp(prefix="orchgpu-"))
     packages = tmp / "package"
     packages.mkdir()
@@ -48,7 +50,7 @@ def main() -> None:
         "event": order.event,
         "environment": {**order.variables, "LAMBDA_TASK_ROOT": str(package)},
         "confine": [],
-        "request": os.environ.get(_JOB_ID) or str(uuid.uuid4()),
+        "request": request,
         "function": order.function,
         "memory_mib": order.memory_mib,
         "ends_at_s": began_s + order.timeout_s,
@@ -57,9 +59,12 @@ def main() -> None:
     become_runner(runner, {**os.environ, **own})
 
 
-def _refused(text: str) -> int:
-    sys.stderr.write(f"{text}\n")
-    return _NO_ORDER
+def _name(order: BatchOrder, request: str) -> None:
+    """The runner's first lines, by which `orchgpu logs` finds what a job wrote before them."""
+    at = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
+    sys.stdout.write(f"START RequestId: {request} Version: $BATCH\n")
+    sys.stdout.write(f"[INFO]\t{at}\t{request}\t{order.job}, attempt {order.attempt}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -151,11 +151,11 @@ def become_runner(runner: Mapping[str, Any], environment: Mapping[str, str]) -> 
     os.execve(command[0], command, dict(environment))  # noqa: S606 - no shell is wanted
 
 
-def fail(text: str) -> NoReturn:
-    """End this process: there is no package to run."""
+def fail(text: str, status: int = UNPACKED_STATUS) -> NoReturn:
+    """End this process: there is no package to run, or no order."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
-    os._exit(UNPACKED_STATUS)
+    os._exit(status)
 
 
 if __name__ == "__main__":

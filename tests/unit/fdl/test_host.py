@@ -315,6 +315,7 @@ def test_containers_in_batch_may_have_the_functions_role() -> None:
     role = only(Role, resources(in_batch(more="    iam: {create: true}\n")))
     assert (role.service, role.assumed_by) == ("ecs-tasks.amazonaws.com", "")
     assert "/packages/*" in json.dumps(role.policy)
+    assert "logs:" not in json.dumps(role.policy), "the machine, not the container, writes them"
 
 
 @pytest.mark.parametrize(("chars", "refused"), [(6000, False), (7000, True)])

@@ -20,7 +20,12 @@ from orchgpu.core.function import BatchPlace, HostRun
 from tests.unit.orchgpu.jobs import FUNCTION, JOB, NOW, Bench, record, report, result
 
 PLACE = BatchPlace(queue="gpus", definition="fold", start_s=1800.0)
-RUN = HostRun(package_bucket="state", package_key="packages/p.zip", batch=PLACE)
+RUN = HostRun(
+    package_bucket="state",
+    package_key="packages/p.zip",
+    log_group="/aws/batch/job",
+    batch=PLACE,
+)
 IN_BATCH = replace(FUNCTION, request=Request(count=0), execution="host", host=RUN)
 BUDGET = Budget()
 WALL_S = NOW["wall_s"]
@@ -226,6 +231,7 @@ def test_a_report_explains_the_end_as_ever(watched: Bench) -> None:
     [
         (NEVER, "", Reason.NOT_STARTED, "CannotPullContainerError"),
         (replace(NEVER, ran=True), "", Reason.FUNCTION_CRASHED, "never claimed the attempt"),
+        (replace(NEVER, ran=True), "", Reason.FUNCTION_CRASHED, "its output is in /aws/batch/job"),
         (LOST, "", Reason.HOST_LOST, "never claimed the attempt"),
         (LOST, "b1", Reason.HOST_LOST, "Host EC2"),
         (replace(LOST, why=("exit status 137",)), "b1", Reason.FUNCTION_CRASHED, "status 137"),
