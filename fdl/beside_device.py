@@ -44,7 +44,7 @@ class Host:
 
     @property
     def log_group(self) -> str:
-        """Receives the output of a container in AWS Batch whose job definition names no other."""
+        """The log group of all containers in AWS Batch whose job definitions name no other."""
         return "/aws/batch/job" if self.batch else ""
 
     @property

@@ -355,11 +355,6 @@ class Function:
         return container.image or container.image_file
 
     @property
-    def logs_in_batch(self) -> bool:
-        """Whether its log group is that of all of Batch's jobs, whose settings are not its own."""
-        return self.in_batch and not self.function.logging.group
-
-    @property
     def log_group(self) -> str:
         """The log group of the function in CloudWatch."""
         usual = self.host.log_group if self.on_host else ""

@@ -67,7 +67,10 @@ def place_findings(function: Function) -> Iterator[Finding]:
 
 
 def _batch_findings(function: Function) -> Iterator[Finding]:
-    if function.logs_in_batch and function.cloudwatch.get(RETENTION) is not None:
+    if (
+        function.log_group == function.host.log_group
+        and function.cloudwatch.get(RETENTION) is not None
+    ):
         message = f"no effect: {function.log_group} has the logs of all of Batch's jobs; name a"
         message += " group by `logging: {group: …}`, and in the job definition"
         yield _W, f"{function.path}.cloudwatch.{RETENTION}", message

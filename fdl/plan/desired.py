@@ -86,7 +86,7 @@ def desired(
         parts.append(role_of(function, place, known))
     days = function.cloudwatch.get(RETENTION)
     if isinstance(days, int) and not place.local:
-        if not function.logs_in_batch:
+        if function.log_group != function.host.log_group:
             parts.append(_log_retention(function, days))
         if has_url(function):
             parts.append(
