@@ -56,6 +56,7 @@ def function(
     execution: str | None = None,
     host: Mapping[str, object] | None = None,
     endpoint: bool | Mapping[str, object] | None = None,
+    service: str | None = None,
     load: Callable[[], object] | None = None,
     **settings: object,
 ) -> Callable[[F], F]:
@@ -73,8 +74,9 @@ def function(
     with their sources, near the device (`{"weights": "s3://models/llm"}`); `schedule`: times at
     which it runs, as `"0 3 * * 1"`; `execution`, `host`: where it runs, in `"lambda"`, on the
     `"host"` of its device or `"auto"`, and the terms there (`{"network": True}`); `endpoint`:
-    whether programs call it over HTTP; `settings`: further keys of `lambda:`. Every key is that of
-    a definition file, and checked by the deploy. Raises TypeError for `values` without `output`.
+    whether programs call it over HTTP; `service`: the URL that runs it off AWS; `settings`:
+    further keys of `lambda:`. Every key is that of a definition file, and checked by the deploy.
+    Raises TypeError for `values` without `output`.
     """
     if values and not output:
         raise TypeError("values=True needs an output: it is where the returned value is stored")
@@ -95,6 +97,7 @@ def function(
         "execution": execution,
         "host": dict(host) if host is not None else None,
         "endpoint": dict(endpoint) if isinstance(endpoint, Mapping) else endpoint,
+        "service": service,
     }
 
     def declare(decorated: F) -> F:

@@ -33,7 +33,7 @@ def usd_per_s(job: Job) -> float:
 
 def _memory_mib(job: Job) -> int:
     """Of the function in Lambda; a host's own memory is in the price of its devices."""
-    return 0 if job.place is Place.HOST else job.function.memory_mib
+    return 0 if job.place in (Place.HOST, Place.SERVICE) else job.function.memory_mib
 
 
 def begin(job: Job, wall_s: float) -> list[do.Action]:

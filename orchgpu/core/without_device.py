@@ -60,7 +60,8 @@ def watch_again(context: Context, job: Job) -> list[do.Action]:
 def nothing_found(context: Context, job: Job) -> list[do.Action]:
     """Neither a result nor a report: only Batch may know more."""
     if job.place is not Place.BATCH:
-        return watch_again(context, job)
+        missing = job.place is Place.SERVICE and not job.ordered  # by an earlier owner
+        return [*(attempt.order_run(job) if missing else []), *watch_again(context, job)]
     return [do.ReadRuns(job=job.id, attempt=job.attempt, function=job.function)]
 
 
@@ -132,7 +133,8 @@ def closed(context: Context, job: Job, event: on.AttemptClosed) -> list[do.Actio
         return _over(job, *reason_of(ended.values(), claimed=False))
     if not claim.request:
         waited_s = job.start_s(context.budget)
-        refused = f"; Batch: {job.order_error}" if job.order_error else ""
+        by = "Batch: " if job.place is Place.BATCH else ""
+        refused = f"; {by}{job.order_error}" if job.order_error else ""
         detail = f"the function did not start within {waited_s:.0f} s of its envelope{refused}"
         return _over(job, Reason.NOT_STARTED, detail)
     job.state = JobState.RUNNING

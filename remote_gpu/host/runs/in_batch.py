@@ -22,6 +22,8 @@ from remote_gpu.host.runs.package import unpacked
 from remote_gpu.wire.errors import WireError
 from remote_gpu.wire.runs import BATCH_VARIABLE, BatchOrder
 
+#: The folder of unpacked packages, where the container has more runs than one (`in_service`).
+PACKAGES_VARIABLE = "ORCHGPU_PACKAGES"
 _NO_ORDER = 2
 #: The job's id, which names the claim of its attempt.
 _JOB_ID = "AWS_BATCH_JOB_ID"
@@ -35,8 +37,8 @@ def main() -> None:
     except WireError as error:
         sys.exit(_refused(f"{BATCH_VARIABLE} is not the order of a run: {error}"))
     tmp = Path(tempfile.mkdtemp(prefix="orchgpu-"))
-    packages = tmp / "package"
-    packages.mkdir()
+    packages = Path(os.environ.pop(PACKAGES_VARIABLE, "") or tmp / "package")
+    packages.mkdir(exist_ok=True)
     fetch = functools.partial(fetched, owners_of(order.variables))
     try:
         package = unpacked(order.package, packages, tmp, fetch)
