@@ -293,7 +293,7 @@ def test_an_address_with_a_password_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 def test_functions_have_no_names_to_call_and_get_the_keys_of_the_store(own: OwnCloud) -> None:
     async def case(ports: CloudPorts) -> None:
-        with pytest.raises(AppError, match="execution: host.*or `service: URL`"):
+        with pytest.raises(AppError, match=r"execution: host.*or `service: URL`"):
             await ports.functions.start("f", "{}")
         assert ports.credentials is not None
         issued = await ports.credentials.issue("arn:any", "job")

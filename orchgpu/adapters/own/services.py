@@ -83,7 +83,7 @@ def event_headers(body: bytes) -> dict[str, str]:
 
 
 def code_of(status: int) -> ErrorCode:
-    """The meaning of an answer that is no success."""
+    """The meaning of an answer outside of 200 to 299."""
     if status in _CODES:
         return _CODES[status]
     return ErrorCode.UNAVAILABLE if status >= 500 else ErrorCode.INVALID

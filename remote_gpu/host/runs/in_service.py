@@ -65,7 +65,7 @@ class Run:
 
 
 class Container:
-    """What the program serves."""
+    """The program: events come in, one run at a time."""
 
     def __init__(self, state_bucket: str, token: str, folder: Path, nursery: Nursery) -> None:
         """`token`: that requests must have; "" = none."""
@@ -98,7 +98,7 @@ class Container:
                 {"message": error.message}, status=HTTP_STATUS[error.code], headers=headers
             )
         answer = web.StreamResponse(status=202, headers={"content-type": "application/json"})
-        with contextlib.suppress(ConnectionResetError):  # the run goes on
+        with contextlib.suppress(ConnectionResetError):  # the run continues
             await answer.prepare(request)
             await answer.write(b'{"state": "RUNNING"}\n')
             while not (await asyncio.wait([run.ended], timeout=BEAT_S))[0]:
@@ -179,9 +179,9 @@ async def _health(_: web.Request) -> web.Response:
 
 
 def order_of(state_bucket: str, event: str) -> BatchOrder:
-    """What the record of an event's function has it run.
+    """The order of an event, by the record of its function.
 
-    Raises INVALID for another event, NOT_FOUND for a function that is no service, UNAVAILABLE.
+    Raises INVALID for another event, NOT_FOUND for a function without a service, UNAVAILABLE.
     """
     bucket, staging = _envelope_of(event)
     record = _record(state_bucket, staging.function)
