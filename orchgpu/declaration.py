@@ -70,11 +70,10 @@ def function(
     or the word `none` (without `gpu` its jobs get no device); `name`: by default the function's,
     with hyphens; `variables`: of its environment; `secrets`: variables with references to their
     values, read when a run starts (`{"TOKEN": "ssm:/search/token"}`); `data`: data sets with their
-    sources, near the device; `schedule`: times, as `"0 3 * * 1"`; `execution`, `host`: where it
-    runs, in `"lambda"`, on the `"host"` of its device or `"auto"`, and the terms there, as
-    `{"warm": True}`, by which a process stays; `endpoint`: whether programs call it; `service`: the
-    URL that runs it off AWS; `settings`: further keys of `lambda:`. Every key is that of a file,
-    checked by the deploy. Raises TypeError for `values` without `output`.
+    sources; `schedule`: times, as `"0 3 * * 1"`; `execution`, `host`: where it runs, in `"lambda"`,
+    on the `"host"` of its device or `"auto"`, and the terms there (with `{"warm": True}` a process
+    stays); `endpoint`: whether programs call it; `service`: the URL that runs it off AWS;
+    `settings`: further keys of `lambda:`. Raises TypeError for `values` without `output`.
     """
     if values and not output:
         raise TypeError("values=True needs an output: it is where the returned value is stored")
