@@ -133,6 +133,8 @@ def test_what_it_does_not_take_has_a_status_and_a_reason(store: Store, tmp_path:
     with started(store, tmp_path) as container:
         for body, headers, status, words in (
             (event(), {"authorization": "Bearer wrong"}, 403, "the token is missing or wrong"),
+            (event(), {"authorization": "Bearer \xff"}, 403, "the token is missing or wrong"),
+            (event(), {"content-type": "text/plain; charset=none"}, 400, "are not text"),
             (event(), {"ce-type": "other"}, 400, "not a CloudEvent of the type orchgpu.attempt"),
             ("{", {}, 400, "do not name one envelope"),
             ('{"Records": []}', {}, 400, "do not name one envelope"),

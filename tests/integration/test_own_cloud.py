@@ -118,7 +118,9 @@ def test_a_function_of_an_http_service_is_deployed_with_its_url(bench: Bench) ->
     file.write_text(file.read_text().replace("execution: host", f"service: {url}"))
     planned = bench.run("plan", file, status=2).output
     assert f"served: {url} runs it; its container has ORCHGPU_STATE_BUCKET=" in planned
-    for absent in ("function served", "role", "permission", "invoke-config", "served-staging"):
+    rule = "notification served-intermediate/orchgpu-served-"
+    assert f"{rule}results" in planned
+    for absent in ("function served", "role", "permission", "invoke-config", f"{rule}staging"):
         assert absent not in planned
     assert "served: deployed" in bench.run("deploy", file).output
     assert "plan: nothing to do" in bench.run("plan", file).output

@@ -109,13 +109,14 @@ class Container:
     async def _event(self, request: web.Request) -> str:
         """The data of a request. Raises DENIED, INVALID."""
         given = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
-        if self._token and not hmac.compare_digest(given.encode(), self._token.encode()):
+        sent = given.encode("utf-8", "surrogateescape")
+        if self._token and not hmac.compare_digest(sent, self._token.encode()):
             raise AppError(ErrorCode.DENIED, "the token is missing or wrong")
         if request.headers.get("ce-type") != SERVICE_EVENT:
             raise invalid(f"not a CloudEvent of the type {SERVICE_EVENT}, in the binary form")
         try:
             return await request.text()
-        except ValueError:
+        except (ValueError, LookupError):
             raise invalid("the data of the event are not text") from None
 
     def _run_of(self, event: str) -> Run:
