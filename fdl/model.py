@@ -19,7 +19,7 @@ from corekit.units import MemorySize
 from fdl.beside_device import DeclaredData, Endpoint, Host
 from fdl.notified import Notified
 from fdl.scheduled import Scheduled
-from fdl.served import Http
+from fdl.served import Http, Service
 from fdl.text.nodes import Location, Source, as_written, parent
 from gpu_scheduler.model import Request
 from gpu_scheduler.promises import Slo, StepTimes
@@ -283,6 +283,7 @@ class Function:
     host: Host = field(default_factory=Host)
     endpoint: Endpoint | None = None  #: None = it takes no calls
     http: Http | None = None  #: None = it has no URL
+    service: Service | None = None  #: runs it in place of Lambda; None = there is none
     iam: Iam = field(default_factory=Iam)
     gpu: Gpu | None = None
     job: Job | None = None
@@ -304,7 +305,7 @@ class Function:
     @property
     def in_lambda(self) -> bool:
         """Whether it has a Lambda function."""
-        return self.execution != "host"
+        return self.execution != "host" and self.service is None
 
     @property
     def on_host(self) -> bool:

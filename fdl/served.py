@@ -1,4 +1,4 @@
-"""`http:`: the URL of a function, by which programs with rights in IAM submit jobs."""
+"""Functions and HTTP: `http:`, a URL for programs; `service:`, the URL that runs a function."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ class Http:
 
     enabled: bool = True
     origins: tuple[str, ...] = ()  #: of web pages that may call it; () = none, CORS is off
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """The `service:` block: an HTTP service that runs the function where there is no Lambda."""
+
+    url: str  #: nothing in it is secret
 
 
 def http_name(function: str) -> str:

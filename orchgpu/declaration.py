@@ -56,6 +56,7 @@ def function(
     execution: str | None = None,
     host: Mapping[str, object] | None = None,
     endpoint: bool | Mapping[str, object] | None = None,
+    service: str | None = None,
     load: Callable[[], object] | None = None,
     **settings: object,
 ) -> Callable[[F], F]:
@@ -64,17 +65,15 @@ def function(
     With `values` it takes the value of its input and returns that of its one output instead, as
     `orchgpu.Executor` sends and receives them: JSON, bytes or a NumPy array, by the file's suffix.
     `load` is called once in each process and gives the second argument of every call, as a model.
-    With `execution="host"` and `host={"warm": True}`, or `endpoint`, a process stays.
 
     `input`, `output`: where its files come from and go to; `gpu`, `job`: the blocks of that name,
     or the word `none` (without `gpu` its jobs get no device); `name`: by default the function's,
     with hyphens; `variables`: of its environment; `secrets`: variables with references to their
-    values, which are read when a run starts (`{"TOKEN": "ssm:/search/token"}`); `data`: data sets
-    with their sources, near the device (`{"weights": "s3://models/llm"}`); `schedule`: times at
-    which it runs, as `"0 3 * * 1"`; `execution`, `host`: where it runs, in `"lambda"`, on the
-    `"host"` of its device or `"auto"`, and the terms there (`{"network": True}`); `endpoint`:
-    whether programs call it over HTTP; `settings`: further keys of `lambda:`. Every key is that of
-    a definition file, and checked by the deploy. Raises TypeError for `values` without `output`.
+    values, read when a run starts (`{"TOKEN": "ssm:/search/token"}`); `data`: data sets with their
+    sources; `schedule`: times, as `"0 3 * * 1"`; `execution`, `host`: where it runs, in `"lambda"`,
+    on the `"host"` of its device or `"auto"`, and the terms there (with `{"warm": True}` a process
+    stays); `endpoint`: whether programs call it; `service`: the URL that runs it off AWS;
+    `settings`: further keys of `lambda:`. Raises TypeError for `values` without `output`.
     """
     if values and not output:
         raise TypeError("values=True needs an output: it is where the returned value is stored")
@@ -95,6 +94,7 @@ def function(
         "execution": execution,
         "host": dict(host) if host is not None else None,
         "endpoint": dict(endpoint) if isinstance(endpoint, Mapping) else endpoint,
+        "service": service,
     }
 
     def declare(decorated: F) -> F:

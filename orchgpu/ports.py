@@ -161,10 +161,12 @@ class ObjectStore(Protocol):
 
 
 class FunctionStarter(Protocol):
-    """Lambda's asynchronous invocation."""
+    """Lambda's asynchronous invocation, or a request to an HTTP service in its place."""
 
     async def start(self, function: str, payload: str) -> None:
         """Hand one event over, which the function then runs as it runs one of S3; JSON text.
+
+        `function`: its name, or the URL of its service.
 
         A repetition may run it twice. Raises NOT_FOUND (no such function), DENIED, EXHAUSTED
         (too many calls at once), INVALID (for example while the function is made).

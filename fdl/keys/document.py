@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from corekit.values import replace
 from fdl.keys.data import DATA
 from fdl.keys.host import ENDPOINT, EXECUTION, HOST, LAMBDA_LIMITS, check_place
-from fdl.keys.http import HTTP
+from fdl.keys.http import HTTP, SERVICE
 from fdl.keys.jobs import GPU, JOB
 from fdl.keys.notify import NOTIFY
 from fdl.keys.oscar import OSCAR_SERVICE
@@ -87,6 +87,11 @@ ELEMENT = Block(
             about="Whether programs with rights in IAM submit jobs by a URL of the function's own:"
             " on AWS a Function URL. Elsewhere `orchgpu web` serves every function.",
             default="false",
+        ),
+        "service": Key(
+            reader=SERVICE,
+            about="The HTTP service that runs the function, of Knative or OpenFaaS: on cloud `own`,"
+            " in place of Lambda.",
         ),
         "secrets": Key(
             reader=Secrets(),

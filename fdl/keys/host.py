@@ -111,7 +111,10 @@ ENDPOINT = Block(
 
 #: JSON Schema of what Lambda alone has less of.
 LAMBDA_LIMITS: Schema = {
-    "if": {"properties": {"execution": {"const": "lambda"}}},
+    "if": {
+        "properties": {"execution": {"const": "lambda"}},
+        "not": {"required": ["service"]},
+    },
     "then": {
         "properties": {
             "lambda": {
@@ -183,6 +186,8 @@ def place_faults(function: Function) -> Iterator[tuple[str, str]]:
     """Why the declared place cannot run a function: `execution` or a key of `lambda`, and a
     sentence."""
     declared = function.function
+    if function.service is not None and function.execution == "lambda":
+        return  # the platform's limits are its own
     if function.execution == "lambda":
         for key, value, most, unit in (
             ("memory", declared.memory_mib, LAMBDA_MEMORY_MIB_MAX, "MB"),

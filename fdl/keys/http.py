@@ -1,10 +1,10 @@
-"""The key `http:`: a Function URL of the function on AWS."""
+"""`http:`, a Function URL of the function on AWS; `service:`, the URL that serves it elsewhere."""
 
 from __future__ import annotations
 
 from fdl.schema.scalars import Flag, Text
 from fdl.schema.schema import Block, Key, ListOf
-from fdl.served import Http
+from fdl.served import Http, Service
 
 HTTP = Block(
     into=Http,
@@ -21,6 +21,23 @@ HTTP = Block(
             ),
             about="Pages of these origins may call it (CORS).",
             default="none",
+        ),
+    },
+)
+
+SERVICE = Block(
+    into=Service,
+    short="url",
+    keys={
+        "url": Key(
+            reader=Text(
+                pattern=r"https?://[A-Za-z0-9.-]+(:\d{1,5})?(/[A-Za-z0-9._~%/-]*)?",
+                what="an http:// or https:// URL without user, password and query",
+                short="a URL",
+            ),
+            required=True,
+            about="Receives a CloudEvent for each start: a Knative service, or OpenFaaS's"
+            " `/async-function/NAME`.",
         ),
     },
 )

@@ -41,6 +41,7 @@ _AWS_ONLY = (
 def settings_findings(function: Function, place: DeployTarget | None) -> Iterator[Finding]:
     """Errors and suspicious values of one function's settings."""
     yield from _runtime(function, place)
+    yield from _service(function, place)
     yield from _logging(function)
     yield from _role(function, place)
     yield from _concurrency(function, place)
@@ -81,6 +82,32 @@ def _batch_findings(function: Function) -> Iterator[Finding]:
             f" have {len(encoded)} with quotes: put them into a file of extra_payload"
         )
         yield _E, f"{function.path}.host.batch", message
+
+
+def _service(function: Function, place: DeployTarget | None) -> Iterator[Finding]:
+    """Why no HTTP service can run a function that names one."""
+    if function.service is None:
+        return
+    path, block = f"{function.path}.service", f"{function.path}.lambda"
+    if place is not None and not place.by_services:
+        message = "this cloud runs functions in Lambda: leave it out, or deploy to cloud `own`"
+        yield _E, path, message
+    if function.execution != "lambda":
+        message = f"`execution: {function.execution}` names another place: leave one of them out"
+        yield _E, path, message
+    if not function.queued:
+        yield _E, path, "needs jobs: no object starts a service by itself"
+    if function.foreign or function.function.runtime == "image":
+        message = "its container runs code by our runner: write `completion: result`, and no image"
+        yield _E, path, message
+    if function.job is not None and function.job.start == "event":
+        message = "a service is started by the orchestrator alone: leave it out"
+        yield _E, f"{function.path}.job.start", message
+    if function.function.layers:
+        message = (
+            "a service has none: put the files into its image, or name them by `extra_payload`"
+        )
+        yield _E, f"{block}.layers", message
 
 
 def via_findings(function: Function) -> Iterator[Finding]:

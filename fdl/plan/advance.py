@@ -37,6 +37,8 @@ def why_not_ahead(function: Function) -> str:
     """The reason why a function never starts ahead of its device; "" = it may."""
     if function.gpu is None or not function.queued:
         return "its jobs need no device"
+    if function.service is not None:
+        return "its service may need a pod first, and no event starts it again"
     if not function.in_lambda:
         return "a run on the host of its device begins with it"
     if function.foreign:

@@ -399,6 +399,9 @@ def _notices(function: Function, place: DeployTarget) -> tuple[str, ...]:
     if place.local and has_url(function):
         where = f"`orchgpu web` serves /v1/functions/{function.name}/jobs"
         found.append(f"{function.name}: its URL is made on AWS alone; here {where}")
+    if function.service is not None:
+        has = f"its container has ORCHGPU_STATE_BUCKET={place.state_bucket}"
+        found.append(f"{function.name}: {function.service.url} runs it; {has}")
     if runs_outside_image(function, place):
         where = f"the script runs on this machine's files, not in {function.image}"
         found.append(f"{function.name}: this cloud starts no containers; {where}")

@@ -173,9 +173,9 @@ def function_of(
 
 
 def host_of(function: Function, place: DeployTarget, code: Code, facts: Facts) -> dict[str, object]:
-    """Part of a record: the run on a host, as `orchgpu.core.function.HostRun` has it; empty for
-    code that runs in Lambda alone."""
-    if not function.on_host:
+    """Part of a record: the run on a host or by a service, as `orchgpu.core.function.HostRun` has
+    it; empty for code that runs in Lambda alone."""
+    if not function.on_host and function.service is None:
         return {}
     stored = stored_package(function, place, code)
     variables = variables_of(function, place.account)
@@ -194,6 +194,7 @@ def host_of(function: Function, place: DeployTarget, code: Code, facts: Facts) -
         # others keep their revision
         **({"warm": True} if function.host.warm else {}),
         **({"batch": encode(batch)} if (batch := function.host.batch) is not None else {}),
+        **({"service": served.url} if (served := function.service) is not None else {}),
         **({"call_s": calls.call_s} if (calls := function.endpoint) and calls.enabled else {}),
         **({"calls_max": most} if (most := calls_max_of(function)) > 1 else {}),
     }
@@ -269,7 +270,7 @@ def asked_of(function: Function) -> Request:
     """
     if function.gpu is None:
         return Request(count=0)
-    return function.gpu.request if function.in_lambda else request_on_host(function)
+    return request_on_host(function) if function.execution == "host" else function.gpu.request
 
 
 def request_on_host(function: Function) -> Request:

@@ -285,7 +285,7 @@ def _same(first: Function, other: Function) -> Iterator[Finding]:
             yield _E, f"{other.path}.lambda.{written}", _DIFFERS.format(written, first.name)
     if first.image != other.image:
         yield _E, f"{other.path}.lambda.container", _DIFFERS.format("image", first.name)
-    for key in ("execution", "host"):
+    for key in ("execution", "host", "service"):
         if getattr(first, key) != getattr(other, key):
             yield _E, f"{other.path}.{key}", _DIFFERS.format(key, first.name)
     if first.iam != other.iam:
@@ -328,7 +328,7 @@ def _sums(members: list[Function], own: Gpu | None) -> Iterator[Finding]:
     path = f"{members[0].path}.group"
     lambdas: list[Lambda] = [f.function for f in members]
     memory, timeout = sum(f.memory_mib for f in lambdas), sum(f.timeout_s for f in lambdas)
-    on_host = members[0].on_host
+    on_host = members[0].on_host or members[0].service is not None
     if memory > LAMBDA_MEMORY_MIB_MAX and not on_host:
         message = f"its steps need {memory} MB together; Lambda has {LAMBDA_MEMORY_MIB_MAX}"
         yield _E, path, message

@@ -28,6 +28,7 @@ class DeployTarget(Value):
     region: str
     partition: str = "aws"
     local: bool = False  #: True: not AWS itself (embedded cloud, moto, LocalStack, an own store)
+    by_services: bool = False  #: True: HTTP services run functions (`service:`), not Lambda
     #: Kinds of resources, and `versioning` of buckets, that it does not have → the consequence.
     lacks: Mapping[str, str] = {}
     notes: tuple[str, ...] = ()  #: other differences to AWS, each a sentence for plans

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from http import HTTPStatus
+from typing import Any
 
 import aiohttp
 from yarl import URL
@@ -31,50 +33,71 @@ class Webhooks:
 
     async def post(self, url: str, body: str, headers: Mapping[str, str], within_s: float) -> None:
         """As `orchgpu.ports.NoticeSender.post`."""
-        where = URL(url)
-        if refused_address(where.host or ""):  # a resolver is not asked about an address
-            raise AppError(ErrorCode.DENIED, f"{where.host} is a link-local or metadata address")
-        try:
+        where = checked_url(url)
+        with http_errors(_shown(where), within_s):
             async with asyncio.timeout(within_s):
                 await self._post(where, body.encode(), headers)
-        except TimeoutError:
-            raise AppError(
-                ErrorCode.TIMEOUT, f"{_shown(where)}: no answer in {within_s:g} s"
-            ) from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            if isinstance(error, RefusedAddressError) or isinstance(
-                error.__cause__, RefusedAddressError
-            ):
-                message = f"{_shown(where)} leads to a link-local or metadata address"
-                raise AppError(ErrorCode.DENIED, message) from error
-            message = f"{_shown(where)}: {str(error)[:_QUOTED_BYTES]}"
-            raise AppError(ErrorCode.UNAVAILABLE, message) from error
 
     async def _post(self, url: URL, body: bytes, headers: Mapping[str, str]) -> None:
         session = self._opened()
         async with session.post(url, data=body, headers=headers, allow_redirects=False) as answer:
             if 200 <= answer.status < 300:
                 return
-            text = (await answer.content.read(_QUOTED_BYTES)).decode("utf-8", "replace")
-            message = f"{_shown(url)} answered {answer.status}: {text!r}"
+            message = f"{_shown(url)} answered {await quoted(answer)}"
             # 410: the receiver wants no more (Standard Webhooks, "Operational considerations")
             gone = {"gone": True} if answer.status == HTTPStatus.GONE else {}
             raise AppError(ErrorCode.UNAVAILABLE, message, **gone)
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
-            connector = aiohttp.TCPConnector(
-                resolver=CheckedResolver(),
-                limit=CONNECTIONS_MAX,
-                limit_per_host=CONNECTIONS_OF_HOST_MAX,
-                use_dns_cache=False,
-            )
-            self._session = aiohttp.ClientSession(
-                connector=connector,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"user-agent": "orchgpu"},
+            self._session = open_session(
+                limit=CONNECTIONS_MAX, limit_per_host=CONNECTIONS_OF_HOST_MAX
             )
         return self._session
+
+
+def open_session(
+    timeout: aiohttp.ClientTimeout | None = None, **connections: Any
+) -> aiohttp.ClientSession:
+    """Connections to addresses that users name. `connections`: arguments of aiohttp's connector."""
+    connector = aiohttp.TCPConnector(resolver=CheckedResolver(), use_dns_cache=False, **connections)
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers={"user-agent": "orchgpu"},
+        timeout=timeout or aiohttp.ClientTimeout(),
+    )
+
+
+def checked_url(url: str) -> URL:
+    """Raises DENIED for an address; the resolver checks those of a name."""
+    where = URL(url)
+    if refused_address(where.host or ""):
+        raise AppError(ErrorCode.DENIED, f"{where.host} is a link-local or metadata address")
+    return where
+
+
+@contextmanager
+def http_errors(shown: str, within_s: float) -> Iterator[None]:
+    """Errors of a request inside, as `orchgpu.ports.NoticeSender.post` has them."""
+    try:
+        yield
+    except TimeoutError:
+        raise AppError(ErrorCode.TIMEOUT, f"{shown}: no answer in {within_s:g} s") from None
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        if isinstance(error, RefusedAddressError) or isinstance(
+            error.__cause__, RefusedAddressError
+        ):
+            message = f"{shown} leads to a link-local or metadata address"
+            raise AppError(ErrorCode.DENIED, message) from error
+        message = f"{shown}: {str(error)[:_QUOTED_BYTES]}"
+        raise AppError(ErrorCode.UNAVAILABLE, message) from error
+
+
+async def quoted(answer: aiohttp.ClientResponse) -> str:
+    """The status of an answer, and the begin of its text."""
+    text = (await answer.content.read(_QUOTED_BYTES)).decode("utf-8", "replace")
+    return f"{answer.status}: {text!r}"
 
 
 def _shown(url: URL) -> str:

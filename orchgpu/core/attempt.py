@@ -183,7 +183,7 @@ def order_run(job: Job) -> list[do.Action]:
     """Order the run of an attempt whose place is a host; a repetition renews its credentials.
 
     Nothing else starts it, so an order that fails is repeated until the lease ends. In Batch the
-    order is a job of Batch's.
+    order is a job of Batch's, for a service a request.
     """
     if job.place is Place.LAMBDA or (job.place is Place.HOST and job.granted is None):
         return []

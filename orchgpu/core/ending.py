@@ -173,7 +173,8 @@ def _failure(job: Job, report: Report | None) -> Failure:
         detail = f"{job.target} was not written while the lease lasted"
         return Failure(reason=Reason.NO_OBJECT, detail=detail)
     reason = _REASON_OF_END.get(job.end_reason, Reason.SESSION_LOST)
-    refused = f"; its host: {job.order_error}" if job.order_error else ""
+    by = "its host: " if job.place is Place.HOST else ""
+    refused = f"; {by}{job.order_error}" if job.order_error else ""
     return Failure(reason=reason, detail=job.end_detail + refused)
 
 

@@ -1,4 +1,4 @@
-"""The place of an attempt: Lambda, the host of its device, or AWS Batch. Pure.
+"""The place of an attempt: Lambda, the host of its device, AWS Batch or a service. Pure.
 
 For `execution: auto` Lambda is first: it is there at once, and a host's processors serve its
 devices. A host runs what Lambda cannot, and what Lambda had too little time for.
@@ -26,6 +26,7 @@ class Place(StrEnum):
     LAMBDA = "lambda"
     HOST = "host"
     BATCH = "batch"
+    SERVICE = "service"  #: HTTP, in place of Lambda
 
 
 class HostFacts(Value):
@@ -47,6 +48,8 @@ def place_of(function: Function, facts: HostFacts, *, size: int, ran_out: bool) 
 
     `size`: bytes of its input; `ran_out`: an earlier attempt of it ran out of Lambda's time.
     """
+    if function.host is not None and function.host.service:
+        return Choice(place=Place.SERVICE, why="it is declared so")
     if function.host is None or function.execution == Place.LAMBDA:
         return Choice(place=Place.LAMBDA, why="it is declared so")
     if function.execution == Place.HOST:

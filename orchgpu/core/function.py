@@ -35,7 +35,7 @@ class BatchPlace(Value):
 
 
 class HostRun(Value):
-    """The run of a function on the first host of its lease, or in AWS Batch."""
+    """The run of a function on the first host of its lease, in AWS Batch, or by a service."""
 
     package_bucket: str
     package_key: str
@@ -50,6 +50,7 @@ class HostRun(Value):
     warm: bool = False  #: its process may stay for the next job
     call_s: float = 0.0  #: it is an endpoint, whose calls take this long at most; 0 = it is none
     batch: BatchPlace | None = None  #: in place of a host
+    service: str = ""  #: URL of the HTTP service in place of Lambda; "" = none (ADR 64)
     calls_max: int = 1  #: side by side; 1 also in a record of an older version
 
 

@@ -64,7 +64,8 @@ def watch_again(context: Context, job: Job) -> list[do.Action]:
 def nothing_found(context: Context, job: Job) -> list[do.Action]:
     """Neither a result nor a report: only Batch may know more."""
     if job.place is not Place.BATCH:
-        return watch_again(context, job)
+        missing = job.place is Place.SERVICE and not job.ordered  # by an earlier owner
+        return [*(attempt.order_run(job) if missing else []), *watch_again(context, job)]
     reading = do.ReadRuns(job=job.id, attempt=job.attempt, function=job.function, queue=job.queue)
     return [reading]
 
@@ -166,7 +167,8 @@ def _late(context: Context, job: Job, seen: Sequence[BatchRun]) -> str:
     if any(run.queued for run in seen):
         late = "the function waited in Batch's queue until its message could be kept no longer"
     shown = [job.order_error, *(run.words for run in seen)]
-    return "; Batch: ".join([late, *filter(None, shown)])
+    by = "; Batch: " if job.place is Place.BATCH else "; "
+    return by.join([late, *filter(None, shown)])
 
 
 def _over(job: Job, reason: Reason, detail: str) -> list[do.Action]:

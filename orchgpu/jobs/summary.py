@@ -111,7 +111,11 @@ def summary_of(record: Record) -> JobSummary:
 
 
 #: Places for people.
-NAMES = {Place.LAMBDA.value: "Lambda", Place.BATCH.value: "AWS Batch"}
+NAMES = {
+    Place.LAMBDA.value: "Lambda",
+    Place.BATCH.value: "AWS Batch",
+    Place.SERVICE.value: "an HTTP service",
+}
 #: Of a place without a lease yet.
 _OF_ITS_DEVICE = " of its device"
 

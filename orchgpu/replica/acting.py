@@ -131,7 +131,7 @@ class Acting:
             queue=queue,
             store=store,
             functions=functions,
-            orders=HostStarts(runs, credentials, clock, batch),
+            orders=HostStarts(runs, credentials, clock, batch, functions),
             scheduler=scheduler,
             timers=Timers(self._driver.submit),
             render=render,

@@ -83,6 +83,7 @@ def variant(document: Document, function: Function, way: Way) -> Document:
         function,
         execution="host" if on_host else "lambda",
         host=function.host if on_host else Host(),
+        service=None if on_host else function.service,
         gpu=None if way is Way.CPU else function.gpu,
         function=replace(
             declared,

@@ -117,13 +117,17 @@ class RunOrder(Order):
         )
 
 
-#: The variable of a container in AWS Batch that has its order, as JSON.
+#: The variable of a container that has its order, as JSON.
 BATCH_VARIABLE = "ORCHGPU_RUN"
+#: The type of the CloudEvent that starts an attempt in a container of an HTTP service.
+SERVICE_EVENT = "orchgpu.attempt.staged"
+#: Names a file with the token of those requests, for who sends them and who takes them.
+SERVICES_TOKEN_VARIABLE = "ORCHGPU_SERVICES_TOKEN_FILE"  # noqa: S105 - a file's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOrder(Order):
-    """One run in a container in AWS Batch, which has its role's credentials."""
+    """One run in a container of AWS Batch or a service, which has credentials of its own."""
 
     def to_json(self) -> str:
         """Short: AWS limits the characters of all overrides (SubmitJob)."""

@@ -19,8 +19,10 @@ from typing import Any
 
 import boto3
 import pytest
+from aiohttp import web
 
 from corekit.aio.clock import SystemClock
+from corekit.aio.http_server import listening
 from corekit.errors import AppError, ErrorCode
 from fdl.plan.resources import QueueResource
 from local_cloud.model.cloud import Cloud
@@ -70,6 +72,8 @@ class World:
     batch: BatchQueue | None
     url: str
     bucket: str
+    function: str = ""  #: as a start names it; "" = as the bucket
+    unknown: str = "no-such-function"
 
 
 def _start(command: list[str], ready: Path) -> tuple[subprocess.Popen[bytes], str]:
@@ -127,15 +131,29 @@ async def world(endpoint: Mapping[str, str], name: str) -> AsyncIterator[World]:
     s3.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
     if "ORCHGPU_QUEUES" in endpoint:
         make_queue(name)
-        async with own_clients.open_cloud() as own:
+        async with own_clients.open_cloud() as own, one_service() as url:
             assert own.credentials is not None
-            yield World(own.queue, own.store, own.functions, own.credentials, None, name, name)
+            ports = own.queue, own.store, own.functions, own.credentials, None
+            yield World(*ports, name, name, f"{url}/one", f"{url}/none")
         return
     url = boto3.client("sqs").create_queue(QueueName=name)["QueueUrl"]
     make_function(name)
     async with open_cloud() as aws:
         assert aws.credentials is not None
         yield World(aws.queue, aws.store, aws.functions, aws.credentials, aws.batch, url, name)
+
+
+@asynccontextmanager
+async def one_service() -> AsyncIterator[str]:
+    """The address of a gateway with one function, which takes every event."""
+
+    async def take(_: web.Request) -> web.Response:
+        return web.Response(status=202)
+
+    gateway = web.Application()
+    gateway.router.add_post("/one", take)
+    async with listening(gateway, "127.0.0.1:0", "events") as bound:
+        yield f"http://{bound}"
 
 
 def make_queue(name: str) -> None:
@@ -303,7 +321,8 @@ async def parked_polls_delay_no_other_call(w: World) -> None:
 
 
 async def an_event_is_accepted_by_a_function_that_exists(w: World) -> None:
-    await w.functions.start(w.bucket, json.dumps({"Records": []}))
+    for _ in range(2):  # an answer may be lost
+        await w.functions.start(w.function or w.bucket, json.dumps({"Records": []}))
 
 
 async def the_concurrency_of_the_account_is_known(w: World) -> None:
@@ -312,7 +331,7 @@ async def the_concurrency_of_the_account_is_known(w: World) -> None:
 
 async def an_event_of_an_unknown_function_is_refused(w: World) -> None:
     with pytest.raises(AppError) as caught:
-        await w.functions.start("no-such-function", "{}")
+        await w.functions.start(w.unknown, "{}")
     assert caught.value.code is ErrorCode.NOT_FOUND
 
 
@@ -442,9 +461,7 @@ CASES = [
     an_unknown_queue_is_not_found,
 ]
 OF_AWS_ALONE = (
-    an_event_is_accepted_by_a_function_that_exists,
     the_concurrency_of_the_account_is_known,
-    an_event_of_an_unknown_function_is_refused,
     credentials_are_temporary_and_each_call_issues_others,
 )
 
@@ -457,7 +474,9 @@ def test_port(
     request: pytest.FixtureRequest,
 ) -> None:
     if case in OF_AWS_ALONE and "ORCHGPU_QUEUES" in endpoint:
-        pytest.skip("own hosts have neither Lambda nor STS: tests/integration/test_own_cloud.py")
+        pytest.skip(
+            "own hosts have neither an account nor STS: tests/integration/test_own_cloud.py"
+        )
     no_batch = "ORCHGPU_QUEUES" in endpoint or "moto" in request.node.name
     if case is runs_in_batch_are_found_by_their_name_and_ended and no_batch:
         pytest.skip("own hosts have no Batch, and moto's needs Docker")

@@ -86,8 +86,10 @@ class OwnLive(Live):
             database.wait(60)
 
 
-def definition(name: str, script: str, *, device: bool = True) -> str:
-    """A function whose jobs run on a host."""
+def definition(
+    name: str, script: str, *, device: bool = True, place: str = "execution: host"
+) -> str:
+    """A function whose jobs run on a host, or at another place."""
     gpu = "{memory: 64, kinds: [cpu]}" if device else "none"
     return f"""\
 functions:
@@ -98,7 +100,7 @@ functions:
       timeout: 60
       init_script: {script}
       output: [{{storage_provider: s3, path: {name}-out}}]
-    execution: host
+    {place}
     gpu: {gpu}
     job: {{attempts: 10, input: [{{storage_provider: s3, path: {name}-in}}]}}
 """

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from orchgpu.local.programs import HOSTS
-from tests.e2e.live import COPY, DEVICE
+from tests.e2e.http_service import container, twice_delivering
+from tests.e2e.live import COPY, DEVICE, until
 from tests.e2e.own_live import OwnLive, definition, own_live
 from tests.e2e.storms import restart, storm
 
@@ -47,6 +48,27 @@ def test_an_upload_is_found_without_any_event(live: OwnLive) -> None:
     assert live.result("device", job, within_s=120).state == "SUCCEEDED"
     live.quiet("device")
     assert live.terminate("orchestrator") == 0
+
+
+@pytest.mark.timeout(300)
+def test_a_container_of_an_http_service_runs_a_job_against_a_device(live: OwnLive) -> None:
+    with container(live) as (at, process), twice_delivering(at) as gateway:
+        place = f"service: http://{gateway.address}/async-function/served"
+        text = definition("served", "run.py", place=place)
+        live.deploy_text("served", text, {"run.py": DEVICE})
+        live.start("orchestrator")
+        job = live.upload("served", "in.txt", b"data")
+        result = live.result("served", job, within_s=120)
+        assert (result.state, len(result.files)) == ("SUCCEEDED", 1), result
+        assert result.device["kind"] == "cpu"
+        live.quiet("served")
+        until("the ends of both deliveries", lambda: len(gateway.ends) >= 2)
+        cut, joined = gateway.ends[:2]
+        assert (cut, "exit_status" in joined) == ("cut", True), gateway.ends
+        assert "it ran in an HTTP service" in " ".join(live.orchgpu("job", job).split())
+        assert live.terminate("orchestrator") == 0
+        process.terminate()
+        assert process.wait(60) == 0
 
 
 @pytest.mark.timeout(3600)

@@ -122,6 +122,20 @@ def test_a_function_in_batch_is_refused_with_the_way_out(bench: Bench) -> None:
     assert "cloud `own` has no AWS Batch for batched: write `gpu:`" in refused
 
 
+def test_a_function_of_an_http_service_is_deployed_with_its_url(bench: Bench) -> None:
+    file, url = bench.write("served"), "http://served.default.example"
+    file.write_text(file.read_text().replace("execution: host", f"service: {url}"))
+    planned = bench.run("plan", file, status=2).output
+    assert f"served: {url} runs it; its container has ORCHGPU_STATE_BUCKET=" in planned
+    rule = "notification served-intermediate/orchgpu-served-"
+    assert f"{rule}results" in planned
+    for absent in ("function served", "role", "permission", "invoke-config", f"{rule}staging"):
+        assert absent not in planned
+    assert "served: deployed" in bench.run("deploy", file).output
+    assert "plan: nothing to do" in bench.run("plan", file).output
+    bench.run("rm", file)
+
+
 def test_a_schedule_is_refused_by_its_name(bench: Bench) -> None:
     file = bench.write("timed")
     file.write_text(f"{file.read_text()}    schedule: [{{cron: 0 3 * * 1, name: weekly}}]\n")
@@ -288,9 +302,9 @@ def test_an_address_with_a_password_is_refused(monkeypatch: pytest.MonkeyPatch) 
 # ---------------------------------------------------------------------- functions and events
 
 
-def test_functions_are_started_by_no_call_and_get_the_keys_of_the_store(own: OwnCloud) -> None:
+def test_functions_have_no_names_to_call_and_get_the_keys_of_the_store(own: OwnCloud) -> None:
     async def case(ports: CloudPorts) -> None:
-        with pytest.raises(AppError, match="execution: host"):
+        with pytest.raises(AppError, match=r"execution: host.*or `service: URL`"):
             await ports.functions.start("f", "{}")
         assert ports.credentials is not None
         issued = await ports.credentials.issue("arn:any", "job")

@@ -7,7 +7,6 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import NoReturn
 
 from contract.aws.clients import Client
 from corekit.errors import AppError, ErrorCode, invalid
@@ -18,15 +17,16 @@ from orchgpu.adapters.aws.store import S3Store
 from orchgpu.adapters.own.database import conninfo
 from orchgpu.adapters.own.listener import receiving, token_of
 from orchgpu.adapters.own.queue import PostgresQueue, open_queue
+from orchgpu.adapters.own.services import open_services
 from orchgpu.adapters.own.settings import (
     EVENTS_VARIABLE,
     TOKEN_VARIABLE,
-    USE_HOSTS,
     place_of,
     queues_address,
     store_settings,
 )
 from orchgpu.ports import CloudPorts, Credentials
+from remote_gpu.wire.runs import SERVICES_TOKEN_VARIABLE
 
 
 @asynccontextmanager
@@ -43,7 +43,7 @@ async def open_cloud() -> AsyncIterator[CloudPorts]:
         yield CloudPorts(
             queue=queue,
             store=OwnStore(store),
-            functions=NoFunctions(),
+            functions=await stack.enter_async_context(open_services(_services_token())),
             notices=await stack.enter_async_context(open_notices(_no_service)),
             credentials=StoreKeys(settings),
             state_bucket=place_of(settings).state_bucket,
@@ -55,6 +55,11 @@ def _receiving(
     queue: PostgresQueue, address: str
 ) -> AbstractAsyncContextManager[Mapping[str, str]]:
     return receiving(queue, address, token_of(os.environ.get(TOKEN_VARIABLE)))
+
+
+def _services_token() -> str:
+    file = os.environ.get(SERVICES_TOKEN_VARIABLE)
+    return token_of(file, SERVICES_TOKEN_VARIABLE) if file else ""
 
 
 class OwnStore(S3Store):
@@ -90,16 +95,6 @@ def _keys_of(settings: ClientSettings) -> dict[str, str]:
     if not access or not secret:
         raise AppError(ErrorCode.DENIED, f"the store at {settings.shown}: no keys are configured")
     return {"AWS_ACCESS_KEY_ID": access, "AWS_SECRET_ACCESS_KEY": secret}
-
-
-class NoFunctions:
-    """`FunctionStarter` of a cloud where jobs run on hosts alone."""
-
-    async def start(self, function: str, payload: str) -> NoReturn:  # noqa: ARG002 - of the port
-        raise invalid(f"cloud `own` cannot start the function {function!r}: {USE_HOSTS}")
-
-    async def unreserved(self) -> NoReturn:
-        raise invalid("cloud `own` has no functions, and no limit of their concurrency")
 
 
 async def _no_service(service: str, _region: str | None) -> Client:

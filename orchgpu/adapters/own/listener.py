@@ -91,16 +91,17 @@ def _answer(status: int, message: str) -> web.Response:
     return web.json_response({"message": message}, status=status)
 
 
-def token_of(file: str | None) -> str:
-    """The content of the token's file. Raises INVALID."""
+def token_of(file: str | None, variable: str = TOKEN_VARIABLE) -> str:
+    """The content of the token's file, which a variable names. Raises INVALID."""
     if not file:
-        raise invalid(f"the receiver of the store's events needs a token: set {TOKEN_VARIABLE}")
+        raise invalid(f"the receiver of the store's events needs a token: set {variable}")
     try:
         token = Path(file).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
-        raise invalid(f"{TOKEN_VARIABLE}: cannot read {file!r}: {error}") from None
-    if len(token) < _TOKEN_CHARS_MIN:
-        raise invalid(f"{TOKEN_VARIABLE}: the token has fewer than {_TOKEN_CHARS_MIN} characters")
+        raise invalid(f"{variable}: cannot read {file!r}: {error}") from None
+    if len(token) < _TOKEN_CHARS_MIN or not token.isascii() or not token.isprintable():
+        least = f"{_TOKEN_CHARS_MIN} characters or more, of ASCII alone"
+        raise invalid(f"{variable}: the token needs {least}")
     return token
 
 

@@ -35,7 +35,10 @@ def queues_address(environ: Mapping[str, str] = os.environ) -> str:
 
 
 #: The way out of every refusal of what only Lambda has.
-USE_HOSTS = "write `execution: host` and `gpu:` (a device has a host), and deploy again"
+USE_HOSTS = (
+    "write `execution: host` and `gpu:` (a device has a host), or `service: URL` of Knative or"
+    " OpenFaaS, and deploy again"
+)
 #: Other rules decide.
 ANYWHERE = Address()
 
@@ -60,4 +63,5 @@ def store_settings(address: Address = ANYWHERE) -> ClientSettings:
 
 def place_of(settings: ClientSettings) -> DeployTarget:
     """A store has no accounts: its state bucket has the account of local clouds in its name."""
-    return DeployTarget(account=LOCAL_ACCOUNT, region=settings.region or LOCAL_REGION, local=True)
+    region = settings.region or LOCAL_REGION
+    return DeployTarget(account=LOCAL_ACCOUNT, region=region, local=True, by_services=True)

@@ -5,8 +5,8 @@ a minute or longer (S3 user guide, "Amazon S3 Event Notifications"), and the dev
 meanwhile. So the event is the second start, which the lease refuses (CLAIMED), and the only one
 when the call failed.
 
-On the host of its device, or in AWS Batch, by an order, which the job machine repeats: nothing else
-starts it there.
+On the host of its device, in AWS Batch or by an HTTP service, by an order, which the job machine
+repeats: nothing else starts it there.
 """
 
 from __future__ import annotations
@@ -110,8 +110,10 @@ class HostStarts:
         credentials: FunctionCredentials | None,
         clock: Clock,
         batch: BatchQueue | None = None,
+        services: FunctionStarter | None = None,
     ) -> None:
         self._runs = runs
+        self._services = services
         self._credentials = credentials
         self._clock = clock
         self._batch = batch
@@ -120,9 +122,12 @@ class HostStarts:
     async def order(self, action: do.OrderRun) -> float | None:
         """Seconds until the run needs other credentials; None = never.
 
-        Raises AppError as `RunStarter` and `FunctionCredentials` do.
+        Raises AppError as `RunStarter`, `FunctionStarter` and `FunctionCredentials` do.
         """
         function, host = action.function, action.function.host
+        if host is not None and host.service:
+            await self._request(action, host.service)
+            return None
         if action.granted is None:
             await self._submit(action)
             return None
@@ -138,6 +143,13 @@ class HostStarts:
         if not credentials.ends_s:
             return None
         return max(RENEWAL_S_MIN, (credentials.ends_s - self._clock.wall_s()) / 2)
+
+    async def _request(self, action: do.OrderRun, service: str) -> None:
+        function, fence = action.function, action.granted.lease.fence if action.granted else 0
+        if self._services is None:
+            raise invalid(f"{function.name} cannot run at {service}: this cloud has no services")
+        key = staging_key(function.name, action.job, action.attempt, fence, action.form)
+        await self._services.start(service, payload_of(function, key))
 
     async def _submit(self, action: do.OrderRun) -> None:
         """Submit a run unless Batch has one of the attempt: an earlier try may have done it."""

@@ -22,6 +22,8 @@ from remote_gpu.host.runs.package import unpacked
 from remote_gpu.wire.errors import WireError
 from remote_gpu.wire.runs import BATCH_VARIABLE, BatchOrder
 
+#: The folder of unpacked packages, where the container has more runs than one (`in_service`).
+PACKAGES_VARIABLE = "ORCHGPU_PACKAGES"
 _NO_ORDER = 2
 #: The job's id, which names the claim of its attempt.
 _JOB_ID = "AWS_BATCH_JOB_ID"
@@ -37,8 +39,8 @@ def main() -> None:
     request = os.environ.get(_JOB_ID) or str(uuid.uuid4())
     _name(order, request)
     tmp = Path(tempfile.mkdtemp(prefix="orchgpu-"))
-    packages = tmp / "package"
-    packages.mkdir()
+    packages = Path(os.environ.pop(PACKAGES_VARIABLE, "") or tmp / "package")
+    packages.mkdir(exist_ok=True)
     fetch = functools.partial(fetched, owners_of(order.variables))
     try:
         package = unpacked(order.package, packages, tmp, fetch)

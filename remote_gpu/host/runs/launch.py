@@ -95,24 +95,29 @@ def fetched(owner_of: Callable[[str], str | None], package: Package, target: Pat
     """Download with the function's credentials, from the account that deployed. Ends the process
     where the package cannot be read."""
     # a second to load, and most runs find their package unpacked
-    import boto3
-    from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ClientError
 
     owner = owner_of(package.bucket)
     owned = {"ExpectedBucketOwner": owner} if owner else {}
     where = f"s3://{package.bucket}/{package.key}"
-    emulated = "AWS_ENDPOINT_URL" in os.environ or "AWS_ENDPOINT_URL_S3" in os.environ
     try:
-        style = {"addressing_style": "path" if emulated else "auto"}
-        s3 = boto3.client("s3", config=Config(s3=style))
-        with contextlib.closing(s3):
+        with contextlib.closing(store_client()) as s3:
             body = s3.get_object(Bucket=package.bucket, Key=package.key, **owned)["Body"]
             with target.open("wb") as file:
                 for chunk in body.iter_chunks(1 << 20):
                     file.write(chunk)
     except (BotoCoreError, ClientError) as error:
         fail(f"{where} cannot be read: {error}")
+
+
+def store_client() -> Any:
+    """A client of the store, by the variables of every S3 client. Raises BotoCoreError."""
+    import boto3
+    from botocore.config import Config
+
+    emulated = "AWS_ENDPOINT_URL" in os.environ or "AWS_ENDPOINT_URL_S3" in os.environ
+    style = {"addressing_style": "path" if emulated else "auto"}
+    return boto3.client("s3", config=Config(s3=style))
 
 
 def _become_runner(start: RunStart, package: Path, tmp: Path, confining: list[str]) -> None:

@@ -49,6 +49,7 @@ NEEDED = {
     "steps": "[f]",
     "execution": "3s",
     "queue": "q",
+    "url": "https://fn.example/f",
     "definition": "d",
     "cron": "'0 3 * * *'",
 }

@@ -311,3 +311,16 @@ def test_an_order_after_a_deploy_for_lambda_names_the_reason() -> None:
 def test_a_cloud_without_roles_runs_nothing_on_hosts() -> None:
     with pytest.raises(AppError, match="cannot run on a host: this cloud has no roles"):
         run_virtual(HostStarts(Hosts(0.0), None, LoopClock()).order(ORDER))
+
+
+@pytest.mark.parametrize(("holds", "fence"), [(granted(2), 7), (None, 0)])
+def test_a_service_gets_what_invoke_carries(holds: GrantedLease | None, fence: int) -> None:
+    services, url = Lambda(accept), "http://fn.default.example/f"
+    function = replace(ORDER.function, execution="lambda", host=replace(RUN, service=url))
+    order = replace(ORDER, function=function, granted=holds, form="zip")
+    starts = HostStarts(None, None, LoopClock(), services=services)
+    assert run_virtual(starts.order(order)) is None
+    payload = payload_of(FUNCTION, staging_key(FUNCTION.name, JOB, 2, fence))
+    assert services.calls == [(url, payload)]
+    with pytest.raises(AppError, match=f"cannot run at {url}: this cloud has no services"):
+        run_virtual(HostStarts(None, None, LoopClock()).order(order))
