@@ -45,11 +45,11 @@ PYTHON: dict[str, tuple[int, str]] = {
     "corekit/net": (150, "addresses, browsers, sources of connections"),
     "corekit/tracing": (350, "spans with derived ids, measured by other programs"),
     "experiments": (1_750, "the papers' figures beside ours: one module an experiment"),
-    "fdl/*": (900, "the model of a definition, its reading and its problems"),
+    "fdl/*": (950, "the model of a definition, its reading and its problems"),
     "fdl/examples": (450, "scripts of the examples that users copy"),
     "fdl/graph": (550, "the workflow that storage paths draw"),
     "fdl/keys": (2_500, "every key: reader, meaning, default"),
-    "fdl/lint": (1_450, "suspicious settings, with their place in the file"),
+    "fdl/lint": (1_500, "suspicious settings, with their place in the file"),
     "fdl/migrate": (850, "SCAR's and OSCAR's older shapes"),
     "fdl/plan": (3_150, "resources and steps of a deploy, pure"),
     "fdl/schema": (800, "readers of located values, JSON Schema, documentation"),
@@ -86,7 +86,7 @@ PYTHON: dict[str, tuple[int, str]] = {
     "operations/plugins": (1_400, "one module for each named operation"),
     "operations/recognition": (700, "images: text, and the outputs of given models"),
     "orchgpu/*": (1_600, "declaration, map, settings and ports"),
-    "orchgpu/adapters": (7_500, "AWS behind the ports: queue, store, commands, deploy"),
+    "orchgpu/adapters": (7_650, "AWS behind the ports: queue, store, commands, deploy"),
     "orchgpu/cli": (10_300, "commands, `top`, live tables"),
     "orchgpu/core": (5_900, "what happens to a job: one table of phases and events"),
     "orchgpu/deploy": (1_700, "packages, files, revisions, waiting for AWS"),
@@ -103,7 +103,7 @@ PYTHON: dict[str, tuple[int, str]] = {
     "remote_gpu/*": (50, "the public names for plug-ins"),
     "remote_gpu/client": (2_950, "what a script imports: session, lanes, graphs"),
     "remote_gpu/forwarder": (400, "relay for unmodified clients"),
-    "remote_gpu/host": (13_450, "gpud: gateway, leases, workers, warm workers, devices"),
+    "remote_gpu/host": (13_750, "gpud: gateway, leases, workers, warm workers, devices"),
     "remote_gpu/isolation": (2_450, "users, namespaces, Landlock, seccomp, cgroups (ADR 10)"),
     "remote_gpu/middleware": (800, "rules of the foreign middlewares"),
     "remote_gpu/wire": (1_750, "frames and proof, standard library only"),
@@ -112,7 +112,7 @@ PYTHON: dict[str, tuple[int, str]] = {
         10_850,
         "both cores on a virtual clock, with faults, workloads and the papers' policies",
     ),
-    "tests": (131_350, "the guarantees"),
+    "tests": (132_050, "the guarantees"),
     "tools": (3_850, "generators of pages, pictures, checks"),
 }
 
@@ -120,7 +120,7 @@ PYTHON: dict[str, tuple[int, str]] = {
 ASSETS = (4_650, "pages of the console: tables, Gantt, logs, live updates without a framework")
 
 #: Words of all Markdown pages.
-WORDS = (136_450, "README, manual, reference, decisions, glossary, changelog")
+WORDS = (137_250, "README, manual, reference, decisions, glossary, changelog")
 
 
 @cache
