@@ -39,7 +39,9 @@ async def followed(
 
     Raises as `story_of` does.
     """
-    known, console = await story_of(visit, job, submitted), visit.console
+    console = visit.console
+    seen = console.picture.jobs.get(job)  # before its story: what changes meanwhile is read again
+    known = await story_of(visit, job, submitted)
 
     def of_function(cloud: JobCloud) -> tuple[list[Line], Known]:
         """Its lines and its progress, of which the scheduler knows nothing."""
@@ -49,7 +51,6 @@ async def followed(
         return record_lines(replace(known, progress=None))  # a report replaces the one before
 
     found: list[Line] = []
-    seen = console.picture.jobs.get(job)
     stream = Stream([of_record, lambda: found])
     left_s = AFTER_END_S
     if known.over:

@@ -101,6 +101,30 @@ async def test_a_stream_continues_after_a_disconnect_until_the_end(site: Site) -
     await until(is_empty)
 
 
+async def test_a_job_that_ends_while_it_is_read_ends_the_stream(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with program(site, "lab") as lab, site.orchestrator() as peer, asyncio.timeout(60):
+        job = await lab.submit()
+        await receive(site, peer, job)
+        read = job_visits.story_of
+
+        async def is_over() -> bool:
+            summary = site.console.picture.jobs.get(job["id"])
+            return summary is not None and summary.over
+
+        async def read_before_the_end(*about: Any) -> Any:
+            known = await read(*about)
+            monkeypatch.setattr(job_visits, "story_of", read)
+            await end(site, peer, job["id"], {"a.txt": b"1"})
+            await until(is_over)
+            return known
+
+        monkeypatch.setattr(job_visits, "story_of", read_before_the_end)
+        async with Events(lab, job).open() as stream:
+            assert [kind async for kind, _ in stream][-1] == "end"
+
+
 async def test_progress_is_of_the_state_and_breaks_no_place(site: Site) -> None:
     async with program(site, "lab") as lab, site.orchestrator() as peer, asyncio.timeout(60):
         job = await lab.submit()
