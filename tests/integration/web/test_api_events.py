@@ -22,6 +22,7 @@ from orchgpu.web import job_visits
 from orchgpu.web.app import check_listen, running
 from orchgpu.web.console import ConsoleSettings
 from orchgpu.web.doors import SchedulerDoor
+from orchgpu.web.stories import story_of
 from tests.integration.ssgmd.conftest import serving
 from tests.integration.web.conftest import Site, asked, until
 from tests.integration.web.programs import Program, end, program, put, receive
@@ -107,20 +108,20 @@ async def test_a_job_that_ends_while_it_is_read_ends_the_stream(
     async with program(site, "lab") as lab, site.orchestrator() as peer, asyncio.timeout(60):
         job = await lab.submit()
         await receive(site, peer, job)
-        read = job_visits.story_of
+        where = "orchgpu.web.job_visits.story_of"
 
         async def is_over() -> bool:
             summary = site.console.picture.jobs.get(job["id"])
             return summary is not None and summary.over
 
         async def read_before_the_end(*about: Any) -> Any:
-            known = await read(*about)
-            monkeypatch.setattr(job_visits, "story_of", read)
+            known = await story_of(*about)
+            monkeypatch.setattr(where, story_of)
             await end(site, peer, job["id"], {"a.txt": b"1"})
             await until(is_over)
             return known
 
-        monkeypatch.setattr(job_visits, "story_of", read_before_the_end)
+        monkeypatch.setattr(where, read_before_the_end)
         async with Events(lab, job).open() as stream:
             assert [kind async for kind, _ in stream][-1] == "end"
 
