@@ -78,7 +78,7 @@ def _batch_findings(function: Function) -> Iterator[Finding]:
     encoded = json.dumps(json.dumps(variables_of(function), ensure_ascii=False), ensure_ascii=False)
     if len(encoded) > _BATCH_CHARS_MAX:
         message = (
-            f"AWS Batch takes {_BATCH_CHARS_MAX} characters of variables and secrets, and these"
+            f"AWS Batch leaves {_BATCH_CHARS_MAX} characters for variables and secrets, and these"
             f" have {len(encoded)} with quotes: put them into a file of extra_payload"
         )
         yield _E, f"{function.path}.host.batch", message

@@ -157,7 +157,7 @@ def become_runner(runner: Mapping[str, Any], environment: Mapping[str, str]) -> 
 
 
 def fail(text: str, status: int = UNPACKED_STATUS) -> NoReturn:
-    """End this process: there is no package to run, or no order."""
+    """End this process, which got no package or order to run."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
     os._exit(status)

@@ -322,7 +322,7 @@ def test_containers_in_batch_may_have_the_functions_role() -> None:
 def test_variables_beyond_batchs_limit_are_refused(chars: int, refused: bool) -> None:
     half = "ä" * (chars // 2)
     found = errors(in_batch(f"      environment: {{Variables: {{V: {half}, W: {half}}}}}\n"))
-    assert any("AWS Batch takes 7000 characters" in one for one in found) is refused, found
+    assert any("AWS Batch leaves 7000 characters" in one for one in found) is refused, found
 
 
 @pytest.mark.parametrize("own", ["", "      logging: {group: /batch/fold}\n"])
