@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from urllib.parse import urlsplit
 
 from fdl.beside_device import Host
 from fdl.diagnostics import Finding, Severity
@@ -89,6 +90,8 @@ def _service(function: Function, place: DeployTarget | None) -> Iterator[Finding
     if function.service is None:
         return
     path, block = f"{function.path}.service", f"{function.path}.lambda"
+    if not _has_port(function.service.url):
+        yield _E, f"{path}.url", "a port is 1 to 65535"
     if place is not None and not place.by_services:
         message = "this cloud runs functions in Lambda: leave it out, or deploy to cloud `own`"
         yield _E, path, message
@@ -108,6 +111,13 @@ def _service(function: Function, place: DeployTarget | None) -> Iterator[Finding
             "a service has none: put the files into its image, or name them by `extra_payload`"
         )
         yield _E, f"{block}.layers", message
+
+
+def _has_port(url: str) -> bool:
+    try:
+        return urlsplit(url).port != 0
+    except ValueError:
+        return False
 
 
 def via_findings(function: Function) -> Iterator[Finding]:

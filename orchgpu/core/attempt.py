@@ -201,7 +201,7 @@ def order_run(job: Job) -> list[do.Action]:
 
 def run_ordered(job: Job, event: on.RunOrdered) -> list[do.Action]:
     """The host has the order; credentials are renewed before they end."""
-    job.order_error = ""
+    job.order_error, job.crowded = "", False
     if event.again_in_s is None:
         return []
     return [do.ArmTimer(job=job.id, timer=do.Timer.ORDER, in_s=event.again_in_s)]

@@ -126,11 +126,13 @@ def _not_started(context: Context, job: Job, failure: Failure, wall_s: float) ->
     """Try again, without counting the attempt: its code never ran.
 
     Lambda was throttled, or the owner was silent until the reservation expired. The time since the
-    first such attempt is the limit, because it may last for minutes.
+    first such attempt is the limit, because it may last for minutes. A service that has a run is no
+    failure, however long: of a fixed number of containers each has one.
     """
     budget = context.budget
     job.count_not_started(wall_s)
-    if wall_s - job.not_started_at_s >= budget.not_started_s_max:
+    crowded = job.place is Place.SERVICE and job.crowded
+    if not crowded and wall_s - job.not_started_at_s >= budget.not_started_s_max:
         return conclude(job, JobState.FAILED, failure, wall_s)
     job.first_attempt += 1
     ceiling_s = min(budget.retry_base_s * 2 ** min(job.not_started, 16), budget.retry_s_max)
@@ -255,8 +257,8 @@ def call_failed(context: Context, job: Job, event: on.CallFailed) -> list[do.Act
     name = type(event.action).__name__
     job.failures[name] = tries = job.failures.get(name, 0) + 1
     job.looking = job.looking and not isinstance(event.action, do.ReadResult)
-    if isinstance(event.action, do.OrderRun):
-        job.order_error = event.message
+    if isinstance(event.action, do.OrderRun) and event.action.attempt == job.attempt:
+        job.order_error, job.crowded = event.message, event.exhausted
     if not event.retryable and isinstance(event.action, do.StageEnvelope):
         return _staging_failed(context, job, event)
     if not event.retryable and tries >= NON_RETRYABLE_TRIES_MAX:

@@ -124,6 +124,7 @@ class Job:
     )
     ran_out: bool = False  #: an attempt of it ran out of Lambda's time
     order_error: str = ""  #: why its host did not take the newest order
+    crowded: bool = False  #: because it was at a limit
     #: This replica orders the run of the current attempt, until it succeeds; or it is too late to.
     ordered: bool = False
     runs: tuple[BatchRun, ...] = ()  #: of the current attempt, as Batch showed them last
@@ -223,6 +224,7 @@ class Job:
         """Of the next attempt."""
         choice: Choice = place_of(self.function, facts, size=self.input.size, ran_out=self.ran_out)
         self.place, self.place_why, self.order_error = choice.place, choice.why, ""
+        self.crowded = False
         self.form = self.function.envelope_form(self.place)
         batch = None if self.function.host is None else self.function.host.batch
         self.queue = "" if batch is None else batch.queue

@@ -67,6 +67,8 @@ def test_a_container_of_an_http_service_runs_a_job_against_a_device(live: OwnLiv
         assert (cut, "exit_status" in joined) == ("cut", True), gateway.ends
         assert "it ran in an HTTP service" in " ".join(live.orchgpu("job", job).split())
         assert live.terminate("orchestrator") == 0
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        assert children.read_text() == "", "a run leaves no process, and no zombie"
         process.terminate()
         assert process.wait(60) == 0
 

@@ -178,8 +178,19 @@ def test_it_has_one_run_which_its_event_joins_and_ends_with_it(
     assert [one.name for one in tmp_path.iterdir()] == ["token"]
 
 
-def test_it_names_the_variable_that_it_needs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "set ORCHGPU_STATE_BUCKET"),
+        ({"ORCHGPU_STATE_BUCKET": "state"}, "the token needs 16 characters or more"),
+    ],
+)
+def test_it_names_the_variable_that_it_needs(
+    given: dict[str, str], words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("\n")
     environment = {name: os.environ[name] for name in os.environ if "ORCHGPU_STATE" not in name}
+    environment |= {**given, "ORCHGPU_SERVICES_TOKEN_FILE": str(tmp_path / "token")}
     done = subprocess.run(
         [sys.executable, "-m", "remote_gpu.host.runs.in_service"],
         env=environment,
@@ -187,4 +198,4 @@ def test_it_names_the_variable_that_it_needs(tmp_path: Path) -> None:
         text=True,
         timeout=60,
     )
-    assert (done.returncode, "set ORCHGPU_STATE_BUCKET" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, words in done.stderr) == (2, True), done.stderr

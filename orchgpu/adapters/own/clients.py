@@ -10,6 +10,7 @@ from functools import partial
 
 from contract.aws.clients import Client
 from corekit.errors import AppError, ErrorCode, invalid
+from corekit.tokens import read_token
 from orchgpu.adapters.aws.clients import CONNECTIONS_MAX, open_client
 from orchgpu.adapters.aws.endpoints import LOCAL_REGION, ClientSettings, boto3_session
 from orchgpu.adapters.aws.notices import open_notices
@@ -59,7 +60,7 @@ def _receiving(
 
 def _services_token() -> str:
     file = os.environ.get(SERVICES_TOKEN_VARIABLE)
-    return token_of(file, SERVICES_TOKEN_VARIABLE) if file else ""
+    return read_token(file, SERVICES_TOKEN_VARIABLE) if file else ""
 
 
 class OwnStore(S3Store):

@@ -12,13 +12,13 @@ import hmac
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import msgspec
 from aiohttp import web
 
 from corekit.aio.http_server import listening
 from corekit.errors import AppError, invalid
+from corekit.tokens import read_token
 from orchgpu.adapters.own import statements
 from orchgpu.adapters.own.events import events_of, messages_for
 from orchgpu.adapters.own.queue import PostgresQueue
@@ -29,7 +29,6 @@ from orchgpu.core.routing import BODY_BYTES_MAX
 logger = logging.getLogger(__name__)
 
 PATH = "/v1/events/store"
-_TOKEN_CHARS_MIN = 16
 
 
 class StoreEvents:
@@ -91,18 +90,11 @@ def _answer(status: int, message: str) -> web.Response:
     return web.json_response({"message": message}, status=status)
 
 
-def token_of(file: str | None, variable: str = TOKEN_VARIABLE) -> str:
-    """The content of the token's file, which a variable names. Raises INVALID."""
+def token_of(file: str | None) -> str:
+    """The content of the token's file. Raises INVALID."""
     if not file:
-        raise invalid(f"the receiver of the store's events needs a token: set {variable}")
-    try:
-        token = Path(file).read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as error:
-        raise invalid(f"{variable}: cannot read {file!r}: {error}") from None
-    if len(token) < _TOKEN_CHARS_MIN or not token.isascii() or not token.isprintable():
-        least = f"{_TOKEN_CHARS_MIN} characters or more, of ASCII alone"
-        raise invalid(f"{variable}: the token needs {least}")
-    return token
+        raise invalid(f"the receiver of the store's events needs a token: set {TOKEN_VARIABLE}")
+    return read_token(file, TOKEN_VARIABLE)
 
 
 @asynccontextmanager

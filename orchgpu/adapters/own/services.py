@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import NoReturn
@@ -21,6 +22,8 @@ from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.adapters.own.settings import USE_HOSTS
 from orchgpu.adapters.webhooks import checked_url, http_errors, open_session, quoted
 from remote_gpu.wire.runs import SERVICE_EVENT
+
+logger = logging.getLogger(__name__)
 
 CONNECT_S = 10.0
 #: Knative holds a request while a container starts, so the answer to a first one takes as long;
@@ -52,14 +55,14 @@ class Services:
         """As `FunctionStarter.start`; nothing is repeated here."""
         if not function.startswith(("http://", "https://")):
             raise invalid(f"cloud `own` cannot start the function {function!r}: {USE_HOSTS}")
-        url, body = checked_url(function), payload.encode()
+        body = payload.encode()
         headers = {**event_headers(body), **self._authorization}
         with http_errors(function, SILENT_S_MAX):
             answer = await self._session.post(
-                url, data=body, headers=headers, allow_redirects=False
+                checked_url(function), data=body, headers=headers, allow_redirects=False
             )
             if 200 <= answer.status < 300:
-                reading = self._nursery.start(_read(answer), f"run/{headers['ce-id']}")
+                reading = self._nursery.start(_read(answer, function), f"run/{headers['ce-id']}")
                 reading.add_done_callback(lambda _: answer.close())  # it may never begin
                 return
             async with answer:
@@ -89,11 +92,14 @@ def code_of(status: int) -> ErrorCode:
     return ErrorCode.UNAVAILABLE if status >= 500 else ErrorCode.INVALID
 
 
-async def _read(answer: aiohttp.ClientResponse) -> None:
-    """Until the run has ended, or the connection."""
+async def _read(answer: aiohttp.ClientResponse, function: str) -> None:
+    """Until the run has ended, or the connection. The job has a result or a report of its own."""
+    last = b""
     with contextlib.suppress(aiohttp.ClientError, OSError):
-        async for _ in answer.content.iter_any():
-            pass
+        async for line in answer.content:
+            last = line.strip() or last
+    if b'"exit_status"' in last and not last.endswith(b" 0}"):
+        logger.warning("%s: a run ended: %s", function, last[:100].decode("utf-8", "replace"))
 
 
 @asynccontextmanager

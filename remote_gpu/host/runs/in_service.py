@@ -37,8 +37,10 @@ from corekit.aio.http_server import listening
 from corekit.aio.process import guarded, stop_signal
 from corekit.aio.supervise import Nursery
 from corekit.errors import EXIT_STATUS, HTTP_STATUS, AppError, ErrorCode, invalid
+from corekit.tokens import read_token
 from remote_gpu.host.runs.in_batch import PACKAGES_VARIABLE
 from remote_gpu.host.runs.launch import store_client
+from remote_gpu.isolation.privileges import make_undumpable
 from remote_gpu.wire.errors import WireError
 from remote_gpu.wire.runs import (
     BATCH_VARIABLE,
@@ -47,6 +49,7 @@ from remote_gpu.wire.runs import (
     SERVICES_TOKEN_VARIABLE,
     BatchOrder,
 )
+from remote_gpu.worker.programs.warden import adopt_orphans, end_children
 
 #: The bucket with the records of functions and their packages.
 STATE_VARIABLE = "ORCHGPU_STATE_BUCKET"
@@ -146,11 +149,13 @@ class Container:
             run.ended.set_result(status)
 
     async def _process(self, run: Run, order: BatchOrder) -> int:
-        """The exit status of the process; its group and its files are gone."""
+        """The exit status of the process; all that it started and its files are gone."""
         folder = tempfile.mkdtemp(prefix="run-", dir=self._folder)
+        packages = self._folder / "packages"
+        await asyncio.to_thread(_keep_only, order.package.sha256, packages)
         variables = {
             BATCH_VARIABLE: order.to_json(),
-            PACKAGES_VARIABLE: str(self._folder / "packages"),
+            PACKAGES_VARIABLE: str(packages),
             "TMPDIR": folder,
         }
         command = [sys.executable, "-P", "-m", "remote_gpu.host.runs.in_batch"]
@@ -170,9 +175,18 @@ class Container:
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-            return await process.wait()
+            status = await process.wait()
+            await asyncio.to_thread(end_children)
+            return status
         finally:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+def _keep_only(sha256: str, packages: Path) -> None:
+    """Remove the packages of other versions, and what a killed process has left of one."""
+    for one in packages.glob("*"):
+        if one.name != sha256:
+            shutil.rmtree(one, ignore_errors=True)
 
 
 async def _health(_: web.Request) -> web.Response:
@@ -245,6 +259,8 @@ def _record(state_bucket: str, function: str) -> dict[str, Any]:
 async def serve(address: str, state_bucket: str, token: str) -> None:
     """Take events until SIGTERM, and the end of the run. Raises INVALID, UNAVAILABLE."""
     stopped = stop_signal()
+    make_undumpable()  # the user's code has the same user, and may not have all keys
+    adopt_orphans()  # process 1 of a container has to, or they stay as zombies
     with tempfile.TemporaryDirectory(prefix="orchgpu-") as name:
         async with Nursery("service") as nursery:
             container = Container(state_bucket, token, Path(name), nursery)
@@ -270,10 +286,7 @@ def main(listen: str) -> None:
 
 def _token() -> str:
     file = os.environ.get(SERVICES_TOKEN_VARIABLE)
-    try:
-        return Path(file).read_text(encoding="ascii").strip() if file else ""
-    except (OSError, ValueError) as error:
-        raise invalid(f"{SERVICES_TOKEN_VARIABLE}: cannot read {file!r}: {error}") from None
+    return read_token(file, SERVICES_TOKEN_VARIABLE) if file else ""
 
 
 if __name__ == "__main__":

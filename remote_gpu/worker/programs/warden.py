@@ -29,12 +29,12 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    adopt_orphans()
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     code = None
     if os.getppid() == parent:  # else it ended before the line above
         code = _run(program, libc, held)
-    _end_children()
+    end_children()
     _remove(folder)
     if code is not None:
         os.write(held[0], str(code).encode())
@@ -62,7 +62,13 @@ def _run(program: list[str], libc: ctypes.CDLL, held: list[int]) -> int | None:
     return None
 
 
-def _end_children() -> None:
+def adopt_orphans() -> None:
+    """Become the parent of all descendants whose own parent ends (prctl(2), subreaper)."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_children() -> None:
+    """Kill and reap all children, and their orphans."""
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     with contextlib.suppress(ChildProcessError):
         while True:

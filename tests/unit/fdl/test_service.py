@@ -94,6 +94,7 @@ def test_a_cloud_with_lambda_refuses_it_where_it_stands(place: DeployTarget) -> 
             "service",
             "its container runs code by our runner",
         ),
+        (f"service: {URL}", "service: http://h:70000/f", "service", "a port is 1 to 65535"),
         ("gpu: {memory: 1GiB}\n    job: {input: {path: chains}}", "job: none", "service", "jobs"),
     ],
 )

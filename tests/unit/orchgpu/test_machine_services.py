@@ -11,7 +11,8 @@ from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.execution import Place
 from orchgpu.core.function import HostRun
-from tests.unit.orchgpu.jobs import FUNCTION, Bench, granted, record
+from tests.unit.orchgpu.jobs import FUNCTION, JOB, Bench, granted, record
+from tests.unit.orchgpu.test_machine_times import end_not_started, later, open_next
 
 RUN = HostRun(package_bucket="state", package_key="p.zip", programs=("function-runner",))
 AT_SERVICE = replace(FUNCTION, host=replace(RUN, service="http://fn"))
@@ -46,6 +47,42 @@ def test_a_staged_attempt_is_ordered_and_again_when_no_container_took_it(bench: 
     bench.unresolved(None)  # no record of Lambda's is waited for
     failed = bench.one(do.RecordAttemptFailure)
     assert (failed.reason, failed.detail) == (Reason.NOT_STARTED, f"no session; {message}")
+
+
+@pytest.mark.parametrize(("exhausted", "ends"), [(True, False), (False, True)])
+def test_a_service_that_has_a_run_fails_no_job_however_long(
+    bench: Bench, *, exhausted: bool, ends: bool
+) -> None:
+    bench.on(on.AttemptGranted, attempt=1, granted=granted(), record=record())
+    bench.staged()
+    for n, at_s in ((1, 10.0), (2, 5000.0)):
+        order = do.OrderRun(job=JOB, attempt=n, function=AT_SERVICE, granted=granted(n))
+        failed = on.CallFailed(
+            **later(at_s),
+            job=JOB,
+            action=order,
+            retryable=True,
+            message="busy",
+            exhausted=exhausted,
+        )
+        bench.tell(failed)
+        end_not_started(bench, n, at_s=at_s)
+        if n == 1:
+            open_next(bench, n, at_s=at_s)
+    assert (bench.kinds() == ["WriteResult"]) is ends
+    if not ends:
+        assert bench.one(do.RecordAttemptFailure).detail == "no session in time; busy"
+
+
+def test_a_late_answer_is_not_that_of_the_next_attempt(bench: Bench) -> None:
+    bench.on(on.AttemptGranted, attempt=1, granted=granted(), record=record())
+    bench.staged()
+    first = do.OrderRun(job=JOB, attempt=1, function=AT_SERVICE, granted=granted())
+    end_not_started(bench, 1, at_s=10.0)
+    open_next(bench, 1, at_s=20.0)
+    bench.on(on.CallFailed, action=first, retryable=True, message="no answer in 120 s")
+    end_not_started(bench, 2, at_s=200.0)
+    assert bench.one(do.RecordAttemptFailure).detail == "no session in time"
 
 
 def test_an_adopter_orders_an_attempt_without_a_device_once() -> None:

@@ -134,6 +134,7 @@ def test_an_orchestrator_that_ends_leaves_its_requests() -> None:
     [
         ("fold", ErrorCode.INVALID, "write `execution: host` and `gpu:`"),
         ("http://169.254.169.254/", ErrorCode.DENIED, "link-local or metadata address"),
+        ("http://h:70000/", ErrorCode.UNAVAILABLE, "http://h:70000/: "),
         ("http://127.0.0.1:9/", ErrorCode.UNAVAILABLE, "http://127.0.0.1:9/: "),
     ],
 )
