@@ -1,34 +1,44 @@
 """The papers' experiments, one after the other; docs/papers.md gets their figures and pictures.
 
-    python -m experiments [--quick] [--again] [--list] [--keep FILE] [PAPER | EXPERIMENT …]
+    python -m experiments [--quick] [--again] [--list] [--keep FILE] [--no-page]
+                          [PAPER | EXPERIMENT …]
 
 PAPER is a number of reference.yaml: `python -m experiments 004 000`. An experiment that has a
 result of this commit is left out (--again: not), so a run that was stopped continues; within a
 simulation, too, from the settings of it that --keep added to a file (of one commit). --quick takes
 a few minutes for all; its results are marked. Exit status 1: an experiment failed; the results of
 the others are kept.
+
+Emulated devices mostly wait, so simulations run beside them, at a low priority; what is
+measured runs alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.pictures import draw
 from benchmarks.report import ROOT, commit, end_in_order, machine
-from corekit.cli.progress import Bar
+from corekit.cli.progress import Bar, StatusLine
 from experiments import results
-from experiments.experiment import QUICK, Settings
+from experiments.experiment import QUICK, Evidence, Settings
 from experiments.page import experiment_of, page
 from experiments.references import Paper, papers
 
 DOCS = ROOT / "docs"
+#: Of simulations beside emulated devices.
+NICE = 10
 
 
 def main() -> int:
@@ -41,20 +51,72 @@ def main() -> int:
             print(f"{name:24} {one.evidence:12} {one.summary}")
         return 0
     end_in_order()
+    pending = [name for name in names if options.again or not _is_new(options, name)]
+    for name in sorted(set(names) - set(pending)):
+        print(f"{name}: has a result of this commit", flush=True)
+    simulated, emulated = (
+        [name for name in pending if experiment_of(name).evidence is evidence]
+        for evidence in (Evidence.SIMULATED, Evidence.EMULATED)
+    )
+    failed = []
+    if simulated and emulated:
+        print(f"{len(simulated)} simulations run beside {', '.join(emulated)}", flush=True)
+        with _beside(simulated, options) as ended:
+            failed += _in_turn(emulated, options, quiet=True)
+        failed += sorted(set(simulated) - set(ended))
+        pending = [name for name in pending if name not in (*simulated, *emulated)]
+    failed += _in_turn(pending, options)
+    if not options.no_page:
+        (options.docs / "papers.md").write_text(_page(options.docs), encoding="utf-8")
+        print(f"written to {options.docs / 'papers.md'}")
+    return 1 if failed else 0
+
+
+def _in_turn(
+    names: Sequence[str], options: argparse.Namespace, *, quiet: bool = False
+) -> list[str]:
+    """Run experiments; the names of those that failed."""
     failed = []
     for number, name in enumerate(names, 1):
-        if not options.again and _is_new(options.docs, name, quick=options.quick):
-            print(f"[{number}/{len(names)}] {name}: has a result of this commit", flush=True)
-            continue
         try:
-            took_s = _run(name, options)
-            print(f"[{number}/{len(names)}] {name}: {took_s:.0f} s", flush=True)
+            text, stream = f"{_run(name, options, quiet=quiet):.0f} s", sys.stdout
         except Exception as error:  # the others shall run, whatever a benchmark raises
             failed.append(name)
-            print(f"[{number}/{len(names)}] {name} failed: {error}", file=sys.stderr, flush=True)
-    (options.docs / "papers.md").write_text(_page(options.docs), encoding="utf-8")
-    print(f"written to {options.docs / 'papers.md'}")
-    return 1 if failed else 0
+            text, stream = f"failed: {error}", sys.stderr
+        StatusLine().clear()  # of another process, too
+        print(f"[{number}/{len(names)}] {name}: {text}", file=stream, flush=True)
+    return failed
+
+
+@contextlib.contextmanager
+def _beside(names: Sequence[str], options: argparse.Namespace) -> Iterator[dict[str, results.Kept]]:
+    """Run experiments in a process of low priority; afterwards it has their results."""
+    found: dict[str, results.Kept] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            "nice",
+            "-n",
+            str(NICE),
+            sys.executable,
+            "-m",
+            "experiments",
+            *names,
+            "--no-page",
+        ]
+        command += ["--docs", folder, "--workers", str(options.workers)]
+        command += ["--quick"] * options.quick
+        command += ["--keep", str(options.keep)] if options.keep else []
+        process = subprocess.Popen(command)
+        try:
+            yield found
+            process.wait()
+        finally:
+            process.terminate()
+            process.wait()
+            found |= results.read(_file(Path(folder)))
+            results.write(_file(options.docs), results.read(_file(options.docs)) | found)
+            for picture in Path(folder).glob("papers/*.svg"):
+                shutil.copy(picture, options.docs / "papers")
 
 
 def _options() -> argparse.Namespace:
@@ -67,6 +129,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="only name the experiments")
     parser.add_argument("--workers", type=int, default=2, help="processes of a simulation")
     parser.add_argument("--keep", type=Path, help="a file to continue simulations from")
+    parser.add_argument("--no-page", action="store_true", help="leave papers.md as it is")
     parser.add_argument("--docs", type=Path, default=DOCS, help="folder of papers.md and papers/")
     return parser.parse_args()
 
@@ -85,13 +148,13 @@ def _chosen(names: Sequence[str], known: Sequence[Paper]) -> list[str]:
     return list(chosen)
 
 
-def _is_new(docs: Path, name: str, *, quick: bool) -> bool:
-    kept = results.read(_file(docs)).get(name)
-    return kept is not None and kept.commit == commit() and kept.quick <= quick
+def _is_new(options: argparse.Namespace, name: str) -> bool:
+    kept = results.read(_file(options.docs)).get(name)
+    return kept is not None and kept.commit == commit() and kept.quick <= options.quick
 
 
-def _run(name: str, options: argparse.Namespace) -> float:
-    bar, began_s, computed_s = Bar(100, quiet=False), time.monotonic(), _processor_s()
+def _run(name: str, options: argparse.Namespace, *, quiet: bool) -> float:
+    bar, began_s, computed_s = Bar(100, quiet=quiet), time.monotonic(), _processor_s()
     bar.draw(0, f" % of {name}")
     settings = replace(
         QUICK if options.quick else Settings(),

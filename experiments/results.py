@@ -55,6 +55,7 @@ def _result(content: Mapping[str, Any]) -> Kept:
 def write(path: Path, results: Mapping[str, Kept]) -> None:
     """Replace the file, in the order of the names."""
     content = {name: asdict(results[name]) for name in sorted(results)}
+    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     part.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     part.replace(path)

@@ -54,6 +54,8 @@ class LocalSettings(Value):
     middlewares: Mapping[str, str] = field(default_factory=dict)
     #: Programs of every host: name → command, as of `gpud --program`.
     programs: Mapping[str, str] = field(default_factory=dict)
+    data_space_gib: float = 0.0  #: of every host, for data sets that functions declare
+    images_mib: int = 0  #: of every host, for OCI images; 0 = none is run
     fleet: tuple[int, int] | None = None  #: fewest and most hosts, which come and go; None: `HOSTS`
     emulate: str = ""  #: file of emulated devices of the first host
     verify_signatures: bool = False  #: the embedded cloud serves the holder of its key alone
@@ -182,6 +184,8 @@ class Programs:
         return (
             *("--memory-mib", str(self._settings.host_memory_mib)),
             *("--drain-s", "0"),  # the whole system stops: no other host takes its jobs
+            *("--data-space", f"{self._settings.data_space_gib:g}"),
+            *("--images-mib", str(self._settings.images_mib)),
             *_each("--data", self._settings.data),
             *_each("--middleware", self._settings.middlewares),
             *_each("--program", self._settings.programs),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import experiments.__main__ as command
+from experiments import results
 
 ROOT = Path(__file__).parents[3]
 
@@ -38,8 +40,8 @@ def test_a_run_that_was_stopped_continues(
     sys.argv.append("elastic_shares")
     assert command.main() == 0
     again = capsys.readouterr().out
-    assert "[1/2] cost: has a result of this commit" in again
-    assert "[2/2] elastic_shares: 0 s" in again
+    assert "cost: has a result of this commit" in again
+    assert "[1/1] elastic_shares: 0 s" in again
     text = (tmp_path / "papers.md").read_text()
     assert "| speed-up | 3.12 × | 3.12 × | 3.11…3.13 | accepted |" in text
     assert "| what the small one gains | 80 % | 80.1 % | >= 80 | accepted |" in text
@@ -54,3 +56,27 @@ def test_an_unknown_name_is_refused() -> None:
     done = experiments("005")
     assert done.returncode == 2
     assert "'005' is unknown; papers are 004, 000, 001, 002, 003, beyond; see --list" in done.stderr
+
+
+def test_simulations_run_beside_emulated_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["experiments", "--quick", "--docs", str(tmp_path)])
+    monkeypatch.setattr(command, "NICE", 0)  # a loaded machine gives it no time otherwise
+    with command._beside(["cost", "thesis_worked"], command._options()) as ended:
+        assert ended == {}
+    assert set(ended) == {"cost", "thesis_worked"}
+    assert results.read(tmp_path / "papers/results.json") == ended
+    assert (tmp_path / "papers/orchgpu-cost.svg").exists()
+    assert not (tmp_path / "papers.md").exists()
+
+
+def test_simulations_end_with_the_program_and_what_they_have_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["experiments", "--docs", str(tmp_path)])
+    began_s = time.monotonic()
+    with pytest.raises(SystemExit), command._beside(["thesis_sweeps"], command._options()):
+        raise SystemExit(143)
+    assert time.monotonic() - began_s < 60  # the sweeps take minutes
+    assert results.read(tmp_path / "papers/results.json") == {}

@@ -107,6 +107,13 @@ def values_of(command: tuple[str, ...], option: str) -> list[str]:
     return [command[at + 1] for at, word in enumerate(command) if word == option]
 
 
+@pytest.mark.parametrize("name", ["gpu-a", "gpu-b"])
+def test_every_host_has_the_space_for_data_and_images(tmp_path: Path, name: str) -> None:
+    given = programs(tmp_path, data_space_gib=1.5, images_mib=4096).program(name, READY).command
+    assert values_of(given, "--data-space") == ["1.5"]
+    assert values_of(given, "--images-mib") == ["4096"]
+
+
 @pytest.mark.parametrize(
     ("settings", "program", "option", "values"),
     [

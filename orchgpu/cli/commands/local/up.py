@@ -52,6 +52,20 @@ from orchgpu.local.system import Launch, unhealthy
     help="Program of every GPU host for the operation exec, as of gpud (repeatable).",
 )
 @click.option(
+    "--data-space",
+    type=click.FloatRange(0, 1_000_000),
+    default=0.0,
+    metavar="GIB",
+    help="Space of every GPU host for data sets that functions declare; 0: hosts fetch none.",
+)
+@click.option(
+    "--images-mib",
+    type=click.IntRange(0, 1 << 30),
+    default=0,
+    metavar="MIB",
+    help="Run OCI images by podman on every GPU host, and keep this much of them; 0: none is run.",
+)
+@click.option(
     "--fleet",
     metavar="MIN-MAX",
     help="Instead of two GPU hosts, from MIN to MAX that come and go with the demand"
@@ -82,6 +96,8 @@ def command(
     data: tuple[str, ...],
     middleware: tuple[str, ...],
     program: tuple[str, ...],
+    data_space: float,
+    images_mib: int,
     fleet: str | None,
     emulate: Path | None,
     verify_signatures: bool,
@@ -115,6 +131,8 @@ def command(
             data={**resident_data(), **_named_files("--data", data)},
             middlewares=_named_files("--middleware", middleware),
             programs=_programs(program),
+            data_space_gib=data_space,
+            images_mib=images_mib,
             fleet=hosts,
             emulate="" if emulate is None else str(emulate.absolute()),
             allowed_hosts=allow_host,
