@@ -57,11 +57,23 @@ class OwnServer:
         assert self.process is not None
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        state = self.command[self.command.index("--state") + 1]
+        while _works_in(state):  # PostgreSQL's processes see a moment later that it is gone
+            time.sleep(0.02)
 
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
             self.process.wait(30)
+
+
+def _works_in(folder: str) -> bool:
+    """Whether a process has its working folder there."""
+    for one in Path("/proc").glob("[0-9]*/cwd"):
+        with contextlib.suppress(OSError):
+            if one.readlink().is_relative_to(folder):
+                return True
+    return False
 
 
 @dataclass

@@ -182,6 +182,8 @@ class FunctionRuns:
         if (run := self._runs.get(step.lease)) is None:
             return
         why = f"its lease ended as {step.reason}"
+        if run.stays:
+            return  # the end is reported again
         if step.reason in (EndReason.DONE, EndReason.RELEASED):
             run.stays = step.leaves_worker and self.may_park(step.lease)
             asyncio.get_running_loop().call_later(_LEAVE_S, self._cut, step.lease, run, why)

@@ -254,6 +254,22 @@ async def test_a_program_that_is_being_parked_is_not_cut(tmp_path: Path) -> None
 
 
 @pytest.mark.asyncio
+async def test_a_program_stays_though_the_end_of_its_lease_is_repeated(tmp_path: Path) -> None:
+    """A message about the lease came as it ended, so the end is reported again."""
+    async with Nursery("test") as nursery:
+        with host_daemon(tmp_path, nursery, Budget(), {D0: 100}) as (daemon, _):
+            runs, table = daemon.parts.runs, daemon.parts.leases.table
+            install = install_of(1, share_of(D0), workload="w")
+            table.install(install, 0.0)
+            assert runs.order(install, replace(ORDER, warm=True))
+            run, end = runs._runs[install.lease], table.end(install.lease, EndReason.DONE)[0]
+            for step in (end, *table.install(install, 0.0)):
+                runs.end(step)
+                assert run.stays, step
+            await runs.close()
+
+
+@pytest.mark.asyncio
 async def test_a_run_with_a_container_is_never_parked(tmp_path: Path) -> None:
     """The container's processes are in a group of its own, which is not frozen."""
     async with Nursery("test") as nursery:
