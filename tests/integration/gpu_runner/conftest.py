@@ -98,6 +98,7 @@ class TinyGateway:
         self.refuse: str | None = None
         self.why = "said the test"
         self.waits = 0  #: messages that the session waits, before the answer
+        self.waiting = threading.Event()  #: they are sent
         self.free = threading.Event()  #: the answer follows
         self.free.set()
         self.lose_on: str | None = None  #: end the lease when this word is heard
@@ -158,6 +159,7 @@ class TinyGateway:
             channel.receive()
             for _ in range(self.waits if hello.waits else 0):
                 channel.send({"waiting": {}})
+            self.waiting.set()
             self.free.wait(60)
             code = self.refuse or ("CLAIMED" if self.holder else None)
             if code:

@@ -24,7 +24,13 @@ def test_the_wait_for_the_device_takes_none_of_the_scripts_time(bench: Any) -> N
     bench.timeout_s, bench.advance_s = 8.0, 4.0
     bench.gateway.waits = 2
     bench.gateway.free.clear()
-    freed = threading.Timer(2.2, bench.gateway.free.set)
+
+    def free_later() -> None:
+        bench.gateway.waiting.wait(60)
+        time.sleep(2.2)
+        bench.gateway.free.set()
+
+    freed = threading.Thread(target=free_later)
     freed.start()
     assert bench.run()["status"] == "succeeded"
     freed.join()
