@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import ROOT, commit, end_in_order, machine, row
+from benchmarks.report import ROOT, addition_ns, commit, end_in_order, machine, row
 
 OUTPUT = ROOT / "docs" / "reference/benchmarks.md"
 #: What each of them is asked, so that all are done in a few minutes on two cores.
@@ -70,7 +70,8 @@ _HEAD = """\
 Written by `python -m benchmarks`, which replaces the sections of the benchmarks that it ran.
 
 Each figure is compared with a floor or a baseline measured in the same run on the same machine.
-Times depend on the machine's other load, ratios much less.
+Times depend on the machine's other load and on its speed of the day (the nanoseconds of one
+addition in a loop), ratios much less.
 """
 _TITLE = "## "
 
@@ -148,10 +149,11 @@ def _finished(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def _when() -> str:
-    """The commit, the date, the machine and its load of one minute before a run."""
+    """The commit, the date, the machine, its load of one minute and its speed before a run."""
     date = datetime.now(UTC).date().isoformat()
     place = "{cpu}, {cores} cores, Python {python}".format(**machine())
-    return f"commit `{commit()}`, {date}, {place}, load {os.getloadavg()[0]:.1f}"
+    load, speed = os.getloadavg()[0], f"{addition_ns():.0f} ns an addition"
+    return f"commit `{commit()}`, {date}, {place}, load {load:.1f}, {speed}"
 
 
 def _section(name: str, when: str, answer: dict[str, Any] | str) -> str:

@@ -28,7 +28,10 @@ def renewed(page: str) -> str:
         page = with_section(page, name, _table(_HEADS[name], found))
     used = ("scale.rate", "scale.hour", "scheduler.fleet", "scheduler.job_cost", "scheduler.cycles")
     loads = ", ".join(f"`{name}` {scale.figures.loads[name]}" for name in used)
-    text = f"Load of the machine when each began (2 is full, more inflates times): {loads}.\n"
+    text = (
+        "Load of the machine when each began (2 is full, more inflates times), and its speed where"
+    )
+    text += f" it was noted: {loads}.\n"
     return with_section(page, "loads", f"{text}\n")
 
 

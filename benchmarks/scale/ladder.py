@@ -185,6 +185,8 @@ def limits(scale: Scale) -> Iterator[Row]:
         "a second cell",
     )
     text = f"{scale.split_devices:,.0f} devices, with a million jobs an hour"
+    if scale.split_devices < 0:
+        text = "no number: a million jobs an hour are too many by themselves"
     yield ("the same, by devices", text, "a second cell; or longer `host_report_s`")
     most = scale.figures("scale.rate", "jobs_per_s_most") * HOUR_S / 1e6
     text = f"{most:.2f} million jobs an hour, beside its driver on the same two cores"

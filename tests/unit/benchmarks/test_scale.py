@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.scale.hour import Hour, recovered, simulated
-from benchmarks.scale.ladder import Figures, Scale
+from benchmarks.scale.ladder import Figures, Scale, limits
 from corekit.cli.progress import Bar
 from gpu_scheduler.protocol.changes import Entry, encode_entry
+from tools.scale_table import FIGURES as PAGE_OF_FIGURES
 from tools.scale_table import PAGE, renewed
 
 FIGURES = """\
@@ -55,6 +56,12 @@ def test_at_the_number_to_split_one_scheduler_uses_the_part_of_its_core() -> Non
     figures = Figures(FIGURES)
     most = Scale(figures).split_jobs_per_hour
     assert math.isclose(Scale(figures, jobs_per_hour=most).scheduler_cores, 0.7)
+
+
+def test_no_number_of_devices_is_shown_where_the_jobs_alone_are_too_many() -> None:
+    figures = Figures(PAGE_OF_FIGURES.read_text(encoding="utf-8"))
+    rows = {row[0]: row[1] for row in limits(Scale(figures, jobs_per_hour=20e6))}
+    assert rows["the same, by devices"].startswith("no number")
 
 
 def test_a_missing_figure_is_named() -> None:
