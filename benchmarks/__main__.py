@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import ROOT, addition_ns, commit, end_in_order, machine, row
+from benchmarks.report import ROOT, addition_ns, commit, end_in_order, finished, machine, row
 
 OUTPUT = ROOT / "docs" / "reference/benchmarks.md"
 #: What each of them is asked, so that all are done in a few minutes on two cores.
@@ -125,7 +125,7 @@ def _command(name: str) -> list[str]:
 def _run(name: str) -> dict[str, Any] | str:
     """The benchmark's answer, or why there is none."""
     try:
-        done = _finished(_command(name))
+        done = finished(_command(name), LIMIT_S)
         answer = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
     except (subprocess.TimeoutExpired, ValueError, IndexError) as error:
         return f"{type(error).__name__}: {error}"
@@ -133,19 +133,6 @@ def _run(name: str) -> dict[str, Any] | str:
     if not isinstance(answer, dict):
         return (said or [f"exit status {done.returncode}"])[-1]
     return answer | {"skipped": [line for line in said if "skipped" in line]}
-
-
-def _finished(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a benchmark; when it takes too long, or this program ends, it stops what it started."""
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True) as process:
-        try:
-            out, err = process.communicate(timeout=LIMIT_S)
-        except BaseException:
-            process.terminate()
-            process.communicate()
-            raise
-    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def _when() -> str:

@@ -76,6 +76,22 @@ def end_in_order() -> None:
     signal.signal(signal.SIGTERM, end)
 
 
+def finished(command: list[str], limit_s: float) -> subprocess.CompletedProcess[str]:
+    """Run a benchmark; when it takes too long, or this program ends, it stops what it started.
+
+    Raises subprocess.TimeoutExpired.
+    """
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            out, err = process.communicate(timeout=limit_s)
+        except BaseException:
+            process.terminate()
+            process.communicate()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
 def show(
     benchmark: str, figures: Sequence[Figure], *, as_json: bool, notes: Sequence[str] = ()
 ) -> None:

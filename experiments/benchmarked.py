@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.report import ROOT
+from benchmarks.report import finished
 
 #: A benchmark that takes longer hangs.
 LIMIT_S = 1800.0
@@ -29,9 +28,7 @@ class Measured:
 def measured(name: str, *arguments: str) -> Measured:
     """Run `python -m benchmarks.NAME`. Raises RuntimeError with its last lines when it fails."""
     command = [sys.executable, "-m", f"benchmarks.{name}", "--json", *arguments]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False
-    )
+    done = finished(command, LIMIT_S)
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines()[-3:]
         raise RuntimeError(f"benchmarks.{name} exited with {done.returncode}: {' / '.join(lines)}")
