@@ -93,17 +93,8 @@ def _beside(names: Sequence[str], options: argparse.Namespace) -> Iterator[dict[
     """Run experiments in a process of low priority; afterwards it has their results."""
     found: dict[str, results.Kept] = {}
     with tempfile.TemporaryDirectory() as folder:
-        command = [
-            "nice",
-            "-n",
-            str(NICE),
-            sys.executable,
-            "-m",
-            "experiments",
-            *names,
-            "--no-page",
-        ]
-        command += ["--docs", folder, "--workers", str(options.workers)]
+        command = ["nice", "-n", str(NICE), sys.executable, "-m", "experiments", *names]
+        command += ["--no-page", "--docs", folder, "--workers", str(options.workers)]
         command += ["--quick"] * options.quick
         command += ["--keep", str(options.keep)] if options.keep else []
         process = subprocess.Popen(command)

@@ -18,6 +18,7 @@ from corekit.errors import AppError, invalid
 from corekit.units import MemorySize
 from fdl.beside_device import DeclaredData, Endpoint, Host
 from fdl.notified import Notified
+from fdl.role import Iam
 from fdl.scheduled import Scheduled
 from fdl.served import Http, Service
 from fdl.text.nodes import Location, Source, as_written, parent
@@ -35,8 +36,6 @@ LAMBDA_MEMORY_MIB_MIN, LAMBDA_MEMORY_MIB_MAX, LAMBDA_TIMEOUT_S_MAX = 128, 10240,
 STORAGE_MIB_MIN, STORAGE_MIB_MAX = 512, 10240
 #: Of a file's own tags: AWS takes 50 of a resource, and a value of 256 characters.
 TAGS_MAX, TAG_NAMES_CHARACTERS_MAX = 40, 256
-#: The path of the roles that deploy makes: a deployer's policy allows changes below it only.
-ROLE_PATH = "/orchgpu/functions/"
 #: Placeholders of storage paths (`fdl.plan.placeholders`).
 ACCOUNT, REGION = "{account}", "{region}"
 _STEM_CHARACTERS_MAX = 22
@@ -255,23 +254,6 @@ class Lambda:
     logging: Logging = field(default_factory=Logging)
     tracing: str = "PassThrough"
     tags: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Iam:
-    """The role the function runs under."""
-
-    role: str | None = None
-    create: bool = False  #: make one with least privilege; on AWS only
-    #: ARN of the policy that limits the role made. [default: that of the account, in `plan`]
-    permissions_boundary: str | None = None
-    path: str = ROLE_PATH  #: of the role made
-    boto_profile: str | None = None
-    region: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.create and self.role is not None:
-            raise invalid("role and create contradict each other; keep one")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

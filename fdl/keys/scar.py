@@ -15,10 +15,10 @@ from fdl.model import (
     Container,
     Deployment,
     FileSystem,
-    Iam,
     Lambda,
     Vpc,
 )
+from fdl.role import Iam
 from fdl.schema.scalars import Choice, Flag, Integer, Text
 from fdl.schema.schema import Block, Key, ListOf, MapOf, Only, Plain, Values
 

@@ -10,13 +10,14 @@ from urllib.parse import urlsplit
 from fdl.beside_device import Host
 from fdl.diagnostics import Finding, Severity
 from fdl.graph.graph import overlap
-from fdl.model import LAMBDA_TIMEOUT_S_MAX, ROLE_PATH, Document, Function, Path, Storage
+from fdl.model import LAMBDA_TIMEOUT_S_MAX, Document, Function, Path, Storage
 from fdl.plan.advance import advance_s, asked_advance_s, why_not_ahead
 from fdl.plan.desired import RETENTION
 from fdl.plan.functions import variables_of
 from fdl.plan.resources import DeployTarget
 from fdl.plan.served import no_url
 from fdl.plan.uploads import RULE_CHARACTERS_MAX
+from fdl.role import ROLE_PATH
 from fdl.served import NAME_CHARS_MAX, http_name
 from gpu_scheduler.data_names import name_of
 from gpu_scheduler.model import Request

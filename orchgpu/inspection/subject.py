@@ -14,7 +14,6 @@ from fdl.model import (
     DEFAULT_RUNTIME,
     Function,
     Gpu,
-    Iam,
     Intermediate,
     Job,
     Lambda,
@@ -26,6 +25,7 @@ from fdl.model import (
 from fdl.notified import Notified
 from fdl.plan.resources import DeployTarget
 from fdl.plan.secrets import deployed_secrets
+from fdl.role import Iam
 from orchgpu.core.execution import Place
 from orchgpu.core.function import Function as Served
 from orchgpu.core.function import HostRun

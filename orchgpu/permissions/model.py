@@ -7,7 +7,7 @@ from typing import Any
 
 from contract.secrets.reference import Scheme
 from corekit.values import Value
-from fdl.model import ROLE_PATH, Function
+from fdl.model import Function
 from fdl.notified import Notified
 from fdl.plan.desired import buckets_of, further_roles
 from fdl.plan.resources import DeployTarget
@@ -15,6 +15,7 @@ from fdl.plan.roles import BOUNDARY_NAME, boundary_of, role_of, secret_arns
 from fdl.plan.schedules import schedule_name
 from fdl.plan.served import has_url
 from fdl.plan.workflows import queues_of
+from fdl.role import ROLE_PATH
 from fdl.served import http_name
 
 #: The version of IAM's policy language.

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from contract.keys import staging_key
+from remote_gpu.host.runs import in_service
 
 TOKEN = "a-token-of-16-chars"
 KEY = staging_key("f", "j" + "0" * 25, 1, 7)
@@ -176,6 +177,14 @@ def test_it_has_one_run_which_its_event_joins_and_ends_with_it(
         assert container.process.stdout is not None
         assert "s3://state/p cannot be read" in container.process.stdout.read()
     assert [one.name for one in tmp_path.iterdir()] == ["token"]
+
+
+def test_a_container_keeps_the_package_of_the_newest_version_alone(tmp_path: Path) -> None:
+    for name in ("a" * 64, "b" * 64, ".unpacking-1"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "fn.py").write_text("")
+    in_service._keep_only("b" * 64, tmp_path)
+    assert [one.name for one in tmp_path.iterdir()] == ["b" * 64]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 It takes the event of a staged envelope (a CloudEvent in the binary form), reads what to run in the
 record of the envelope's function, and has `in_batch` run it as a process. So a request names no
-code, and the user's code has this container's keys of the store.
+code. The keys of the store are this container's, as a role's are in Lambda: the runner uses them,
+and takes them from the user's code, unless that is root here.
 
 The request stays open until the run has ended: both platforms count open requests, and may end a
 container without any. The answer begins when the process has started: a line of JSON, an empty one
@@ -171,7 +172,7 @@ class Container:
                 async with asyncio.timeout(order.timeout_s + CAP_SLACK_S):
                     await process.wait()
             except TimeoutError:
-                pass  # Lambda ends a function so, too
+                pass  # as Lambda ends a function: the runner writes nothing more
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
@@ -259,7 +260,7 @@ def _record(state_bucket: str, function: str) -> dict[str, Any]:
 async def serve(address: str, state_bucket: str, token: str) -> None:
     """Take events until SIGTERM, and the end of the run. Raises INVALID, UNAVAILABLE."""
     stopped = stop_signal()
-    make_undumpable()  # the user's code has the same user, and may not have all keys
+    make_undumpable()  # the user's code, of the same user, would read the keys of the store
     adopt_orphans()  # process 1 of a container has to, or they stay as zombies
     with tempfile.TemporaryDirectory(prefix="orchgpu-") as name:
         async with Nursery("service") as nursery:

@@ -24,6 +24,7 @@ class Gateway:
         self.over = asyncio.Event()
         self.cut = asyncio.Event()
         self.ended = asyncio.Event()
+        self.last = b'{"exit_status": 0}\n'  #: line of `/run`
 
     async def take(self, request: web.Request) -> web.StreamResponse:
         headers = {name.lower(): value for name, value in request.headers.items()}
@@ -39,6 +40,7 @@ class Gateway:
                 await answer.write(b"\n")
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self.over.wait(), 0.01)
+            await answer.write(self.last)
         except ConnectionResetError:
             self.cut.set()
         self.ended.set()
@@ -118,6 +120,23 @@ def test_a_request_stays_open_as_long_as_its_run() -> None:
             assert not gateway.cut.is_set()
 
     run(case)
+
+
+@pytest.mark.parametrize(("status", "logged"), [(0, []), (-9, ['{"exit_status": -9}'])])
+def test_the_status_of_a_run_that_failed_is_logged(
+    status: int, logged: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def case(gateway: Gateway, url: str) -> None:
+        gateway.last = f'{{"exit_status": {status}}}\n'.encode()
+        async with open_services("") as services:
+            await services.start(f"{url}/run", PAYLOAD)
+            reading = [task for task in asyncio.all_tasks() if "run/" in task.get_name()]
+            gateway.over.set()
+            await asyncio.gather(*reading)
+        assert len(reading) == 1
+
+    run(case)
+    assert [one.getMessage().partition("a run ended: ")[2] for one in caplog.records] == logged
 
 
 def test_an_orchestrator_that_ends_leaves_its_requests() -> None:
