@@ -162,7 +162,7 @@ def test_without_room_nothing_is_loaded(gpud: Gpud) -> None:
         second = lease(gpud, "second", ahead=True)
         assert device.op("detect", b"x").values["emulated"]["loading_ms"] > 0
         assert not of(gpud, "load", second)
-    book(gpud, second)
+        book(gpud, second)  # once the large one is gone, there is room to load ahead
     assert run(gpud, second) > 0
 
 
