@@ -173,7 +173,7 @@ async def running_host(
             scheduler=scheduler,
             tracer=_tracer(stack),
             sandboxes=sandboxes,
-            runs=await _with_containers(settings, _runs(settings, policy, listeners)),
+            runs=await _with_containers(settings, _runs(settings, policy, listeners), stack),
         )
         leases = Leases(table, log)
         parts = Parts(
@@ -235,7 +235,9 @@ def _offered(outside: Outside) -> Uses:
     return {**offered, PROGRAMS: programs}
 
 
-async def _with_containers(settings: HostSettings, runs: RunSettings) -> RunSettings:
+async def _with_containers(
+    settings: HostSettings, runs: RunSettings, stack: contextlib.AsyncExitStack
+) -> RunSettings:
     """The settings of runs with this host's containers, or the reason why it has none, logged."""
     if runs.refused:
         return runs
@@ -243,6 +245,8 @@ async def _with_containers(settings: HostSettings, runs: RunSettings) -> RunSett
     host, why = await open_containers(
         state, options.images_mib << 20, network=options.images_network
     )
+    if host is not None:
+        stack.push_async_callback(host.close)
     return replace(runs, containers=host, no_containers=why)
 
 

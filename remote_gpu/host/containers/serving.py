@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from corekit.aio.supervise import Nursery, until_first
 from corekit.errors import AppError, ErrorCode, invalid
@@ -55,7 +56,7 @@ from remote_gpu.wire.runs import RunOrder
 logger = logging.getLogger(__name__)
 
 FOLDER_NAME = "containers"  #: in the host's state folder
-_REMOVE_S, _INSPECT_S = 60.0, 30.0
+_REMOVE_S, _CALL_S = 60.0, 30.0
 #: Between two removals of a container that its podman may not have made yet.
 _LEAVE_S, _REMOVALS_MAX = 2.0, 10
 #: podman ends a container this much after its run's time, if gpud has died.
@@ -78,12 +79,20 @@ class ContainerHost:
 
     async def open(self) -> None:
         """Remove what a killed gpud has left: every container of this host's store."""
-        ids = (await self.podman.call("ps", "--all", "--quiet", limit_s=_INSPECT_S)).split()
+        ids = (await self.podman.call("ps", "--all", "--quiet", limit_s=_CALL_S)).split()
         for one in ids:
             logger.warning("removing a container of an earlier gpud", extra={"container": one})
             await self.podman.remove(one, _REMOVE_S)
         for left in self.folder.glob(f"{RUN_PREFIX}*"):
             await asyncio.to_thread(remove_tree, left)
+
+    async def close(self) -> None:
+        """End the process that podman keeps for its user namespace, where gpud is not root."""
+        if self.runtime.rootless:
+            try:
+                await self.podman.call("system", "migrate", limit_s=_CALL_S)
+            except AppError as error:
+                logger.warning("podman keeps a process: %s", error.message)
 
 
 async def open_containers(
@@ -237,7 +246,7 @@ class RunContainer:
         try:
             words = run_words(self._host.runtime, container)
             process = self._process = await self._host.podman.start(words, output)
-            await until_first(process.wait(), _signals(process, talk))
+            await until_first(process.wait(), self._signals(process, talk))
             status = process.returncode
             ended = Ended() if status is None else await self._ended(status)
         finally:
@@ -284,42 +293,52 @@ class RunContainer:
             data=self.lease.data,
         )
 
+    async def _signals(self, process: asyncio.subprocess.Process, talk: int) -> None:
+        """Pass SIGTERM on to the container until the other end of `talk` is closed.
+
+        By its name: without root, podman's first process ends by SIGTERM at once, with status 0.
+        """
+        with _seqpacket(talk) as stream:
+            while True:
+                async with _received(stream) as (data, _):
+                    if not data:
+                        return
+                    if decoded(data).get("signal") != signal.SIGTERM:
+                        continue
+                name = name_of(self.lease.id)
+                try:
+                    await self._host.podman.call("kill", "--signal=TERM", name, limit_s=_CALL_S)
+                except AppError:  # it is not made yet, or has ended
+                    with contextlib.suppress(ProcessLookupError):
+                        process.terminate()
+
     async def _ended(self, status: int) -> Ended:
         """The end of the container, of which podman returned `status`."""
-        if status == 0:
+        if status == 0 and not self._host.runtime.rootless:
             return Ended()
         try:
-            output = await self._host.podman.call(
-                "container",
-                "inspect",
-                "--format={{json .State}}",
-                name_of(self.lease.id),
-                limit_s=_INSPECT_S,
-            )
+            state = await self._state()
+            if state["Running"]:  # its podman got a SIGTERM: of a service, all processes get one
+                limit_s = self._order.timeout_s + _BACKSTOP_S
+                await self._host.podman.call("wait", name_of(self.lease.id), limit_s=limit_s)
+                state = await self._state()
         except AppError:  # podman made none
             return Ended(status=status, error="the container was not made; the log has the reason")
-        killed: bool = json.loads(output)["OOMKilled"]
-        # on version 1 of cgroups, conmon often misses the kernel's note of it
-        unnoted = self._host.runtime.cgroup == 1 and status == _KILLED
-        return Ended(status=status, out_of_memory=killed or unnoted)
+        status = status or int(state["ExitCode"])
+        # conmon often misses the kernel's note of it; gpud itself kills no container that runs on
+        return Ended(status=status, out_of_memory=bool(state["OOMKilled"]) or status == _KILLED)
+
+    async def _state(self) -> Mapping[str, Any]:
+        """podman's view of the container. Raises AppError(UNAVAILABLE)."""
+        words = ("container", "inspect", "--format={{json .State}}", name_of(self.lease.id))
+        state: dict[str, Any] = json.loads(await self._host.podman.call(*words, limit_s=_CALL_S))
+        return state
 
 
 def _user_of(sandbox: Sandbox) -> tuple[int, int]:
     if sandbox.user < 0:
         return os.geteuid(), os.getegid()
     return sandbox.user, sandbox.group
-
-
-async def _signals(process: asyncio.subprocess.Process, talk: int) -> None:
-    """Pass SIGTERM on to the container, by podman, until the other end of `talk` is closed."""
-    with _seqpacket(talk) as stream:
-        while True:
-            async with _received(stream) as (data, _):
-                if not data:
-                    return
-                if decoded(data).get("signal") == signal.SIGTERM:
-                    with contextlib.suppress(ProcessLookupError):
-                        process.terminate()
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ import pytest
 
 from corekit.aio.supervise import Nursery
 from corekit.errors import AppError
+from gpu_scheduler.model import Share
 from lambda_functions.gpu_runner.script import container
 from remote_gpu.host.containers import probe
 from remote_gpu.host.containers.command import Runtime
@@ -31,7 +32,9 @@ from remote_gpu.wire.runs import Package, RunOrder
 
 SPACE_BYTES = 1 << 28
 MEMORY_MIB = 64
-USER = users.RANGE.start + 7
+#: Of a run: its lease's where gpud is root, else gpud's own.
+USER = users.RANGE.start + 7 if os.geteuid() == 0 else os.geteuid()
+GROUP = USER if os.geteuid() == 0 else os.getegid()
 #: Of the order under test; the images are loaded, not pulled.
 NAMED = "registry.example/tests/program@sha256:" + 64 * "0"
 
@@ -44,6 +47,8 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     except AppError as error:
         pytest.skip(f"NOT TESTED: containers; {error.message}")
     yield found
+    asyncio.run(ContainerHost(found, place / "host", SPACE_BYTES).close())
+    assert not [one for one in _processes() if one.startswith(b"catatonit\0-P")]
     unmount(place)
     for one in (place / "store", place / "run"):
         remove_tree(one)
@@ -125,13 +130,16 @@ class Hosted:
         return RunOrder(**{**fields, **changes})  # type: ignore[arg-type]
 
     @contextlib.asynccontextmanager
-    async def run(self, order: RunOrder, **data: Path) -> AsyncIterator[RunContainer]:
+    async def run(
+        self, order: RunOrder, *shares: Share, **data: Path
+    ) -> AsyncIterator[RunContainer]:
         """The container of a run with data sets, served; nothing is left after the block."""
         folder = self.place / "sandbox"
-        sandbox = Sandbox(user=USER, group=USER, folder=str(folder))
+        user, group = (USER, GROUP) if os.geteuid() == 0 else (-1, -1)
+        sandbox = Sandbox(user=user, group=group, folder=str(folder))
         async with Nursery("gpud") as nursery:
             one = RunContainer(self.host, order, nursery)
-            one.enter(ContainerLease(id=self.lease, sandbox=sandbox, data=data))
+            one.enter(ContainerLease(id=self.lease, sandbox=sandbox, shares=shares, data=data))
             try:
                 yield one
             finally:
@@ -197,11 +205,19 @@ def _left(runtime: Runtime) -> list[str]:
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
     store = (str(runtime.store), str(runtime.run))
     found = [line for line in mounts if any(one in line for one in store)]
-    found += [str(one) for one in Path("/sys/fs/cgroup").glob("*/libpod_parent/libpod-*")]
+    found += [str(one) for one in Path("/sys/fs/cgroup").glob("**/libpod-*")]
+    mine = os.geteuid() == USER  # so are other processes
+    began = (b"/program", b"/run/podman-init") if mine else b""
+    return found + [line.decode() for line in _processes() if line.startswith(began)]
+
+
+def _processes() -> list[bytes]:
+    """The command lines of all processes of the runs' user."""
+    found = []
     for one in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if one.stat().st_uid == USER:
-                found.append((one / "cmdline").read_bytes().decode())
+                found.append((one / "cmdline").read_bytes())
     return found
 
 

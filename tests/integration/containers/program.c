@@ -73,9 +73,13 @@ static int status(void) {
     return 0;
 }
 
-static int waits(int until_told) {
-    if (!until_told)
-        signal(SIGTERM, SIG_IGN);
+static void finishes(int number) {
+    sleep(1);
+    _exit(number == SIGTERM ? 7 : 1);
+}
+
+static int waits(void (*on_term)(int)) {
+    signal(SIGTERM, on_term);
     puts("waiting");
     fflush(stdout);
     for (;;)
@@ -104,9 +108,11 @@ static int does(char **words) {
     if (!strcmp(what, "mount"))
         return result("mount", mount("none", "/tmp", "tmpfs", 0, NULL));
     if (!strcmp(what, "wait"))
-        return waits(1);
+        return waits(SIG_DFL);
     if (!strcmp(what, "ignore"))
-        return waits(0);
+        return waits(SIG_IGN);
+    if (!strcmp(what, "finish"))
+        return waits(finishes);
     while (!strcmp(what, "memory"))
         memset(malloc(1 << 20), 1, 1 << 20);
     return 0;

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from lambda_functions.gpu_runner.script import container
-from remote_gpu.host.containers.command import DATA_FOLDER
+from remote_gpu.host.containers.command import DATA_FOLDER, name_of
 from remote_gpu.host.containers.serving import RunContainer, open_containers, run_folder
-from tests.integration.containers.conftest import USER, Hosted
+from tests.integration.containers.conftest import GROUP, USER, Hosted
 from tests.leaks import no_task_left
 
 pytestmark = pytest.mark.asyncio
@@ -24,7 +24,7 @@ async def test_a_command_gets_its_variables_input_and_output(hosted: Hosted) -> 
     async with hosted.run(hosted.order("copy")) as one:
         for name in ("input", "output"):
             (one.folder / name).mkdir()
-            os.chown(one.folder / name, USER, USER)
+            os.chown(one.folder / name, USER, GROUP)
         (one.folder / "input" / "a").write_text("content")
         variables = {
             "INPUT_FILE_PATH": str(one.folder / "input" / "a"),
@@ -51,7 +51,7 @@ async def test_a_command_reads_the_declared_data_sets(hosted: Hosted, tmp_path: 
     (weights / "part-0").write_text("a part")
     async with hosted.run(hosted.order("copy"), weights=weights) as one:
         (one.folder / "output").mkdir()
-        os.chown(one.folder / "output", USER, USER)
+        os.chown(one.folder / "output", USER, GROUP)
         variables = {
             "INPUT_FILE_PATH": f"{DATA_FOLDER}/weights/part-0",
             "TMP_OUTPUT_DIR": str(one.folder / "output"),
@@ -95,6 +95,15 @@ async def test_a_stopped_and_a_killed_client_end_the_container(hosted: Hosted) -
 
 
 @no_task_left
+@pytest.mark.parametrize("stopped", ["runner", "podman"])
+async def test_a_stopped_program_has_its_time_and_status(hosted: Hosted, stopped: str) -> None:
+    async with hosted.run(hosted.order("finish")) as one:
+        process = await _waiting(hosted, one)
+        os.kill(process.pid if stopped == "runner" else _podman_of(hosted), signal.SIGTERM)
+        assert await process.wait() == 7
+
+
+@no_task_left
 async def test_the_end_of_a_lease_kills_the_container(hosted: Hosted) -> None:
     async with hosted.run(hosted.order("ignore")) as one:
         process = await _waiting(hosted, one)
@@ -121,6 +130,7 @@ async def test_images_have_a_network_by_the_operators_decision_alone(tmp_path: P
     assert "--images-network" in closed.runtime.network_refused
     assert opened is not None
     assert "--images-network" not in opened.runtime.network_refused
+    await opened.close()
     shutil.rmtree(run_folder(tmp_path))
 
 
@@ -137,6 +147,19 @@ async def test_a_run_has_one_container_in_its_own_folder(hosted: Hosted) -> None
     async with hosted.run(hosted.order("exit", "0")) as one:
         lines = await hosted.whole(one, {"A": "one\ntwo"})
         assert "line break" in lines.output
+
+
+def _podman_of(hosted: Hosted) -> int:
+    """The process that the host has started for the container, without root the first of two."""
+    name = f"--name={name_of(hosted.lease)}".encode()
+    of_threads = [one.read_text().split() for one in Path("/proc/self/task").glob("*/children")]
+    (found,) = (
+        int(child)
+        for children in of_threads
+        for child in children
+        if name in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+    )
+    return found
 
 
 async def _waiting(hosted: Hosted, one: RunContainer) -> asyncio.subprocess.Process:
