@@ -8,14 +8,12 @@
     journal_bytes_per_job
     recovered_s         a fresh process reads and applies the state at the end, and grows by
     recovered_mib       (devices, leases, records of ended jobs)
-    collection_s        one full collection of garbage with that state: all grants wait for it
 
 The simulator (`simulator.workloads`) drives the production core: hosts with warm workers, Poisson
 arrivals, a queue. Each job makes the calls of a real one: attempt, staged, and a renewal if it had
 to wait; its session opens, frees its device and closes; its worker stays warm; the lease is cut;
-the job finishes. Time
-is processor time of this thread, garbage collection included. Wire, journal file and the processes
-of `ssgmd` are not in it (`benchmarks.scale.rate`).
+the job finishes. Time is processor time of this thread, with garbage collection as in `ssgmd`.
+Wire, journal file and the processes of `ssgmd` are not in it (`benchmarks.scale.rate`).
 
     python -m benchmarks.scale.hour [--json] [--minutes N] [--hosts N] [--jobs-per-hour N]
 
@@ -26,7 +24,6 @@ jobs stop to grow in number after `records_max`, which is 12 minutes at this rat
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import random
 import statistics
@@ -43,7 +40,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import report
-from benchmarks.measure import resident_mib, times_s
+from benchmarks.measure import resident_mib
 from corekit.budget import Budget
 from corekit.cli.progress import Bar
 from corekit.ids import HostId, IdSource, JobId
@@ -52,6 +49,7 @@ from corekit.values import Value
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
+from gpu_scheduler.daemon.collection import visited_once
 from gpu_scheduler.model import GrantedLease, Usage
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_registry import installed_policies
@@ -272,7 +270,8 @@ def run_of(hosts: int, jobs_per_hour: int, minutes: float) -> Run:
 def simulated(hosts: int, jobs_per_hour: int, minutes: float, bar: Bar) -> Hour:
     """The beginning of the hour, of that many minutes."""
     hour = Hour(run_of(hosts, jobs_per_hour, minutes), jobs_per_hour / 3600, bar)
-    hour.simulate()
+    with visited_once():
+        hour.simulate()
     return hour
 
 
@@ -288,7 +287,6 @@ def recovered(path: Path) -> dict[str, float]:
     return {
         "s": took_s,
         "mib": grown_mib,
-        "collection_s": statistics.median(times_s(gc.collect, 3, time.process_time)),
         "records": len(machine.state.records),
         "bytes": path.stat().st_size,
     }
@@ -339,7 +337,6 @@ def figures(hour: Hour, state: dict[str, float]) -> Iterator[report.Figure]:
     yield report.Figure("records", state["records"], "")
     yield report.Figure("recovered_s", state["s"], "s")
     yield report.Figure("recovered_mib", state["mib"], "MiB")
-    yield report.Figure("collection_s", state["collection_s"], "s")
     yield report.Figure("state_mib", state["bytes"] / 2**20, "MiB")
 
 

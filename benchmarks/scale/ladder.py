@@ -199,10 +199,6 @@ def limits(scale: Scale) -> Iterator[Row]:
     p99_ms = scale.figures("scheduler.decision", "decision_p99_ms_10000x100000")
     text = f"{p99_ms:.2f} ms for 99 % of decisions at 10,000 devices × 100,000 waiting requests"
     yield ("one decision", text, "none is needed at this size")
-    records = scale.figures("scale.hour", "records")
-    pause_s = scale.figures("scale.hour", "collection_s")
-    text = f"{pause_s:.2f} s without a grant, with {records:,.0f} records in memory"
-    yield ("one full collection of garbage", text, "fewer records: `ssgm set records_max`")
     past_min = 60 * (parameters.records_max or 0) / scale.jobs_per_hour
     text = f"{parameters.records_max:,}: the last {past_min:.0f} minutes of a million jobs an hour"
     yield ("`records_max`", text, "more memory; the collector has the rest of the past")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -27,6 +26,7 @@ from gpu_scheduler.daemon.access.sources import FileSecret, SecretSource, is_sto
 from gpu_scheduler.daemon.access.tls import Certificate
 from gpu_scheduler.daemon.app import running_daemon
 from gpu_scheduler.daemon.capacity import declared_devices
+from gpu_scheduler.daemon.collection import visited_once
 from gpu_scheduler.daemon.config import SETTINGS, Config, log_address_of, state_of
 from gpu_scheduler.daemon.journal.reader import LogTrimmed
 from gpu_scheduler.daemon.journal_commands import journal_group
@@ -129,10 +129,10 @@ async def _serve_once(
 ) -> None:
     async with running_daemon(settings, standing_by=standing_by) as daemon:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reread.set)
-        gc.freeze()  # what was loaded and recovered stays: a full collection would stop all grants
         addresses = {"socket": daemon.socket, "http": daemon.http, "epoch": daemon.epoch}
-        write_ready(ready_file, {**addresses, "role": "leader"})
-        await daemon.nursery.failed()
+        with visited_once():
+            write_ready(ready_file, {**addresses, "role": "leader"})
+            await daemon.nursery.failed()
 
 
 def _source(found: Config, name: str) -> SecretSource | None:
