@@ -71,7 +71,8 @@ def _drawn(axes: Axes, picture: Picture) -> None:
     axes.set_ylabel(picture.y)
     axes.set_ylim(bottom=0)
     axes.grid(visible=True, axis="y", alpha=0.3)
-    axes.legend(fontsize="small", frameon=False)
+    beside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if picture.bars else {}
+    axes.legend(fontsize="small", frameon=False, **beside)
 
 
 def _draw_curves(axes: Axes, curves: Sequence[Curve]) -> None:
