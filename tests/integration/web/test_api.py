@@ -349,7 +349,13 @@ async def test_jobs_are_listed_page_by_page_and_filtered(site: Site) -> None:
         assert found == ids[::-1]
         await end(site, peer, ids[0], {})
         await lab.get(f"/v1/jobs/{ids[0]}?wait=20")
-        (over,) = (await lab.get("/v1/jobs?q=listed&state=over&function=f"))["jobs"]
+        over_alone = "/v1/jobs?q=listed&state=over&function=f"
+
+        async def is_listed() -> bool:  # a tenth of a second after the result, at most
+            return bool((await lab.get(over_alone))["jobs"])
+
+        await until(is_listed)
+        (over,) = (await lab.get(over_alone))["jobs"]
         assert (over["id"], over["state"], over["links"]["job"]) == (
             *(ids[0], "SUCCEEDED"),
             f"/v1/jobs/{ids[0]}",
