@@ -270,8 +270,7 @@ def run_of(hosts: int, jobs_per_hour: int, minutes: float) -> Run:
 def simulated(hosts: int, jobs_per_hour: int, minutes: float, bar: Bar) -> Hour:
     """The beginning of the hour, of that many minutes."""
     hour = Hour(run_of(hosts, jobs_per_hour, minutes), jobs_per_hour / 3600, bar)
-    with visited_once():
-        hour.simulate()
+    hour.simulate()
     return hour
 
 
@@ -354,7 +353,8 @@ def main() -> None:
         print(json.dumps(recovered(options.recover)))
         return
     bar = Bar(PARTS, quiet=options.json)
-    hour = simulated(options.hosts, options.jobs_per_hour, options.minutes, bar)
+    with visited_once():
+        hour = simulated(options.hosts, options.jobs_per_hour, options.minutes, bar)
     bar.clear()
     found = figures(hour, _recovered_elsewhere(hour.machine))
     report.show("scale.hour", list(found), as_json=options.json)

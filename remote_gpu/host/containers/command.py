@@ -34,7 +34,6 @@ class Runtime:
     run: Path  #: folder of their state; it ends with the machine
     runtime: str = ""  #: OCI runtime; "" = podman's default
     rootless: bool = False
-    cgroup: int = 2  #: version
     network_refused: str = ""  #: the reason why containers have no network; "" = they may
 
     def line(self, *words: str) -> list[str]:

@@ -59,7 +59,7 @@ async def find(store: Path, run: Path) -> Runtime:
         "podman": found.version,
         "runtime": found.runtime or "default",
         "rootless": found.rootless,
-        "cgroup": found.cgroup,
+        "cgroup": 1 if info["host"]["cgroupVersion"] == "v1" else 2,
         "without": why,
         "no_network": found.network_refused,
     }
@@ -78,7 +78,6 @@ def _described(runtime: Runtime, info: Mapping[str, Any]) -> Runtime:
         runtime,
         version=str(info["version"]["Version"]),
         rootless=bool(host["security"]["rootless"]),
-        cgroup=1 if host["cgroupVersion"] == "v1" else 2,
     )
 
 
