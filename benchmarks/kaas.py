@@ -5,8 +5,6 @@
     requests_N_shared     the same with devices that keep several models as warm workers
     fall_exclusive        requests of N clients / of N + 1; paper, with N = 4: 30 to 110
     change_shared_pct     from N clients to N + 1; paper: 3 % at most
-    runs_…, gain…         graph runs on a lease with two devices, whose device is chosen by affinity
-                          (benchmarks.remote_gpu.affinity; emulated devices)
     cold_N_…              requests of the measured time whose worker was new
 
 Every request is a lease of its own: reserved, granted, one inference of one item, given back. A
@@ -25,13 +23,12 @@ import itertools
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import report
 from benchmarks.processes import workspace
-from benchmarks.remote_gpu import affinity
 from benchmarks.remote_gpu.host import Host, computed
 from benchmarks.remote_gpu.resnet import write_dense
 from benchmarks.remote_gpu.waiting import WaitingLeases
@@ -123,7 +120,7 @@ class Clients:
         for attempt in itertools.count(1):
             if self._stopped:
                 return
-            name = f"client-{number}:{attempt}"
+            name = f"client-{number}-of-{self._count}:{attempt}"
             await leases.submit(name, request)
             granted = await leases.lease(name)
             await asyncio.to_thread(_infer, granted, _file(self._models, number))
@@ -151,8 +148,10 @@ async def _cold(scheduler: SchedulerClient) -> int:
     return sum(view.cold_starts for view in (await scheduler.workloads()).workloads)
 
 
-def measure(form: Form, devices: int, count: int, models: Path, seconds: float) -> Measured:
-    """One run on daemons of its own."""
+def measure(
+    form: Form, devices: int, counts: Sequence[int], models: Path, seconds: float
+) -> Iterator[Measured]:
+    """A run for each count of clients, one after the other on the same daemons."""
     cores = sorted(os.sched_getaffinity(0))
     options = ["--operation", "onnx", "--memory-mib", str(form.device_mib)]
     with workspace("kaas") as (stack, folder):
@@ -160,7 +159,8 @@ def measure(form: Form, devices: int, count: int, models: Path, seconds: float) 
         for number in range(1, devices):
             host.add(f"bench-{number + 1}", cores[number % len(cores)], *options)
         asyncio.run(_settings(host.scheduler, form))
-        return asyncio.run(Clients(form, count, models).run(host.scheduler, seconds))
+        for count in counts:
+            yield asyncio.run(Clients(form, count, models).run(host.scheduler, seconds))
 
 
 async def _settings(address: str, form: Form) -> None:
@@ -204,18 +204,17 @@ def main() -> None:
     options = parser.parse_args()
     counts = (options.devices, options.devices + 1)
     found: list[report.Figure] = []
-    bar, done = Bar(8, quiet=options.json), itertools.count(1)
+    bar, done = Bar(4, quiet=options.json), itertools.count(1)
     with tempfile.TemporaryDirectory(prefix="kaas-models-") as folder:
         models = Path(folder)
         for number in range(counts[1]):
             write_dense(_file(models, number), options.layers, _SIDE, number)
         for form in (EXCLUSIVE, SHARED):
-            measured = []
-            for count in counts:
-                measured.append(measure(form, options.devices, count, models, options.seconds))
-                bar.draw(next(done), f"{form.name}, {count} clients")
+            measured: list[Measured] = []
+            for one in measure(form, options.devices, counts, models, options.seconds):
+                bar.draw(next(done), f"{form.name}, {counts[len(measured)]} clients")
+                measured.append(one)
             found += figures(form, measured[0], measured[1], counts)
-    found += affinity.figures(options.seconds / 3, lambda name: bar.draw(next(done), name))
     bar.clear()
     report.show("kaas", found, as_json=options.json, notes=[NOTE])
 

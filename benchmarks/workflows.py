@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -46,48 +46,57 @@ def main() -> None:
     parser.add_argument("--chains", type=int, default=10, help="chains of each kind")
     parser.add_argument("--steps", type=int, default=5, help="of a chain")
     parser.add_argument("--parts", type=int, default=1000, help="of the fan-out")
+    parser.add_argument("--only", choices=("chains", "fan-out"))
     options = parser.parse_args()
+    figures: list[report.Figure] = []
     with local_system() as system:
-        _deploy(system, options.steps)
-        figures = [
-            *_chains(system, options.chains, options.steps),
-            _fanout(system, options.parts),
-        ]
+        if options.only != "fan-out":
+            _deploy(system, _chain_files(options.steps))
+            figures += _chains(system, options.chains, options.steps)
+        if options.only != "chains":
+            _deploy(system, _fanout_files())
+            figures.append(_fanout(system, options.parts))
     report.show("workflows", figures, as_json=options.json)
 
 
 # ---------------------------------------------------------------------- what is measured
 
 
-def _deploy(system: System, steps: int) -> None:
+def _deploy(system: System, files: Mapping[str, dict[str, Any]]) -> None:
     folder = system.home / "benchmark"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     for name, text in SCRIPTS.items():
         (folder / f"{name}.sh").write_text(text)
+    for name, document in files.items():
+        file = folder / f"{name}.yaml"
+        file.write_text(json.dumps(document))  # YAML as well
+        system.orchgpu("deploy", str(file))
+
+
+def _chain_files(steps: int) -> Mapping[str, dict[str, Any]]:
     ours = [_entry(f"own{n}", "stamp", f"own/{n}", f"own/{n + 1}") for n in range(steps)]
     bare = [
         _entry(f"bare{n}", "stamp", f"bare/{n}", f"bare/{n + 1}") | {"job": "none"}
         for n in range(steps)
     ]
-    each = {"path": "fan/parts", "each": True}
-    fan = [
+    return {"own": _document(ours, workflow="own"), "bare": _document(bare)}
+
+
+def _fanout_files() -> Mapping[str, dict[str, Any]]:
+    parts = [
         _entry("cut", "cut", "fan/in", "fan/parts"),
-        _entry("part", "copy", each, "fan/copies"),
+        _entry("part", "copy", {"path": "fan/parts", "each": True}, "fan/copies"),
         _entry("count", "count", "fan/copies", "fan/out"),
     ]
     alone = [_entry("alone", "copy", "alone/in", "alone/out")]
-    workflows = {
-        "own": {"steps": [one["lambda"]["name"] for one in ours]},
-        "fan": {"steps": ["cut", "part", "count"]},
-    }
-    files = {"own": (ours, "own"), "bare": (bare, ""), "fan": (fan, "fan"), "alone": (alone, "")}
-    for name, (functions, workflow) in files.items():
-        document: dict[str, Any] = {"functions": {"aws": functions}}
-        if workflow:
-            document["workflows"] = {workflow: workflows[workflow]}
-        file = folder / f"{name}.yaml"
-        file.write_text(json.dumps(document))  # YAML as well
-        system.orchgpu("deploy", str(file))
+    return {"fan": _document(parts, workflow="fan"), "alone": _document(alone)}
+
+
+def _document(functions: Sequence[dict[str, Any]], workflow: str = "") -> dict[str, Any]:
+    """A file of functions; with a workflow of that name, they are its steps."""
+    steps = [one["lambda"]["name"] for one in functions]
+    workflows = {"workflows": {workflow: {"steps": steps}}} if workflow else {}
+    return {"functions": {"aws": functions}, **workflows}
 
 
 def _entry(name: str, script: str, source: str | dict[str, Any], output: str) -> dict[str, Any]:

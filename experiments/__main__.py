@@ -1,4 +1,4 @@
-"""The papers' experiments, one after the other; docs/papers.md gets their figures and pictures.
+"""The papers' experiments; docs/papers.md gets their figures and pictures.
 
     python -m experiments [--quick] [--again] [--list] [--keep FILE] [--no-page]
                           [PAPER | EXPERIMENT …]
@@ -9,36 +9,33 @@ simulation, too, from the settings of it that --keep added to a file (of one com
 a few minutes for all; its results are marked. Exit status 1: an experiment failed; the results of
 the others are kept.
 
-Emulated devices mostly wait, so simulations run beside them, at a low priority; what is
-measured runs alone.
+What mostly waits, emulated devices above all, runs at the same time; the simulations run beside
+it, at a low priority. What is measured runs alone after that; in a quick run only what compares
+the time of processors does.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
+import asyncio
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.pictures import draw
 from benchmarks.report import ROOT, commit, end_in_order, machine
-from corekit.cli.progress import Bar, StatusLine
+from corekit.cli.progress import Bar
 from experiments import results
-from experiments.experiment import QUICK, Evidence, Settings
+from experiments.experiment import QUICK, Settings
 from experiments.page import experiment_of, page
 from experiments.references import Paper, papers
+from experiments.several import Several, plan
 
 DOCS = ROOT / "docs"
-#: Of simulations beside emulated devices.
-NICE = 10
 
 
 def main() -> int:
@@ -54,60 +51,30 @@ def main() -> int:
     pending = [name for name in names if options.again or not _is_new(options, name)]
     for name in sorted(set(names) - set(pending)):
         print(f"{name}: has a result of this commit", flush=True)
-    simulated, emulated = (
-        [name for name in pending if experiment_of(name).evidence is evidence]
-        for evidence in (Evidence.SIMULATED, Evidence.EMULATED)
-    )
-    failed = []
-    if simulated and emulated:
-        print(f"{len(simulated)} simulations run beside {', '.join(emulated)}", flush=True)
-        with _beside(simulated, options) as ended:
-            failed += _in_turn(emulated, options, quiet=True)
-        failed += sorted(set(simulated) - set(ended))
-        pending = [name for name in pending if name not in (*simulated, *emulated)]
-    failed += _in_turn(pending, options)
+    failed = _one(pending[0], options) if len(pending) == 1 else _several(pending, options)
     if not options.no_page:
         (options.docs / "papers.md").write_text(_page(options.docs), encoding="utf-8")
         print(f"written to {options.docs / 'papers.md'}")
     return 1 if failed else 0
 
 
-def _in_turn(
-    names: Sequence[str], options: argparse.Namespace, *, quiet: bool = False
-) -> list[str]:
-    """Run experiments; the names of those that failed."""
-    failed = []
-    for number, name in enumerate(names, 1):
-        try:
-            text, stream = f"{_run(name, options, quiet=quiet):.0f} s", sys.stdout
-        except Exception as error:  # the others shall run, whatever a benchmark raises
-            failed.append(name)
-            text, stream = f"failed: {error}", sys.stderr
-        StatusLine().clear()  # of another process, too
-        print(f"[{number}/{len(names)}] {name}: {text}", file=stream, flush=True)
-    return failed
+def _one(name: str, options: argparse.Namespace) -> list[str]:
+    """Run an experiment here; its name when it failed."""
+    try:
+        print(f"{name}: {_run(name, options):.0f} s", flush=True)
+    except Exception as error:  # whatever a benchmark raises
+        print(f"{name}: failed: {error}", file=sys.stderr, flush=True)
+        return [name]
+    return []
 
 
-@contextlib.contextmanager
-def _beside(names: Sequence[str], options: argparse.Namespace) -> Iterator[dict[str, results.Kept]]:
-    """Run experiments in a process of low priority; afterwards it has their results."""
-    found: dict[str, results.Kept] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        command = ["nice", "-n", str(NICE), sys.executable, "-m", "experiments", *names]
-        command += ["--no-page", "--docs", folder, "--workers", str(options.workers)]
-        command += ["--quick"] * options.quick
-        command += ["--keep", str(options.keep)] if options.keep else []
-        process = subprocess.Popen(command)
-        try:
-            yield found
-            process.wait()
-        finally:
-            process.terminate()
-            process.wait()
-            found |= results.read(_file(Path(folder)))
-            results.write(_file(options.docs), results.read(_file(options.docs)) | found)
-            for picture in Path(folder).glob("papers/*.svg"):
-                shutil.copy(picture, options.docs / "papers")
+def _several(names: Sequence[str], options: argparse.Namespace) -> list[str]:
+    """Run experiments in processes of their own; the names of those that failed."""
+    words = ["--workers", str(options.workers), *["--quick"] * options.quick]
+    words += ["--keep", str(options.keep.resolve())] if options.keep else []
+    run = Several(docs=options.docs, words=words, total=len(names))
+    asyncio.run(run.run(plan(names, quick=options.quick)))
+    return run.failed
 
 
 def _options() -> argparse.Namespace:
@@ -140,12 +107,13 @@ def _chosen(names: Sequence[str], known: Sequence[Paper]) -> list[str]:
 
 
 def _is_new(options: argparse.Namespace, name: str) -> bool:
-    kept = results.read(_file(options.docs)).get(name)
+    kept = results.read(results.file_in(options.docs)).get(name)
     return kept is not None and kept.commit == commit() and kept.quick <= options.quick
 
 
-def _run(name: str, options: argparse.Namespace, *, quiet: bool) -> float:
-    bar, began_s, computed_s = Bar(100, quiet=quiet), time.monotonic(), _processor_s()
+def _run(name: str, options: argparse.Namespace) -> float:
+    """Run an experiment and keep its result; the seconds that it took."""
+    bar, began_s, computed_s = Bar(100, quiet=False), time.monotonic(), _processor_s()
     bar.draw(0, f" % of {name}")
     settings = replace(
         QUICK if options.quick else Settings(),
@@ -170,7 +138,7 @@ def _run(name: str, options: argparse.Namespace, *, quiet: bool) -> float:
         processor_s=round(_processor_s() - computed_s, 1),
         quick=options.quick,
     )
-    file = _file(options.docs)
+    file = results.file_in(options.docs)
     results.write(file, {**results.read(file), name: kept})
     return took_s
 
@@ -181,11 +149,7 @@ def _processor_s() -> float:
 
 
 def _page(docs: Path) -> str:
-    return page(papers(), results.read(_file(docs)))
-
-
-def _file(docs: Path) -> Path:
-    return docs / "papers" / "results.json"
+    return page(papers(), results.read(results.file_in(docs)))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,14 @@ class Evidence(StrEnum):
     NOT_REPRODUCIBLE = "not reproducible"
 
 
+class Beside(StrEnum):
+    """When an experiment runs at the same time as others."""
+
+    ALWAYS = "always"  #: it waits most of its time, or its clock is virtual
+    QUICK = "quick"  #: in a quick run: it measures latencies or rates, which are exact alone
+    NEVER = "never"  #: it compares the time of processors
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """The result of an experiment: figures by the names of `reference.yaml`."""
@@ -51,7 +59,7 @@ class Settings:
 
 
 #: A few minutes for all experiments; a figure may be out of tolerance.
-QUICK = Settings(quick=True, seeds=3, length=0.1)
+QUICK = Settings(quick=True, seeds=2, length=0.1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,3 +69,8 @@ class Experiment:
     summary: str
     evidence: Evidence
     run: Callable[[Settings], Found]
+    beside: Beside = Beside.ALWAYS
+
+    def has_neighbours(self, *, quick: bool) -> bool:
+        """Whether others may run at the same time."""
+        return self.beside is Beside.ALWAYS or (quick and self.beside is Beside.QUICK)

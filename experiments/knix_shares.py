@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.pictures import Curve, Picture
 from benchmarks.remote_gpu.sharing import TENANTS
 from experiments.benchmarked import measured
-from experiments.experiment import Evidence, Experiment, Found, Settings
+from experiments.experiment import Beside, Evidence, Experiment, Found, Settings
 
 METRICS = (
     *("share_error_points", "deviation_points_8", "spread_points_8", "swing_points_8"),
@@ -14,7 +14,7 @@ METRICS = (
 
 
 def run(settings: Settings) -> Found:
-    found = measured("remote_gpu.sharing", "--seconds", "10" if settings.quick else "45")
+    found = measured("remote_gpu.sharing", "--seconds", "2" if settings.quick else "30")
     settings.advance(1.0)
     times = {n: found.values[f"time_ratio_{n}"] for n in TENANTS[1:]}
     few, many = TENANTS[1], TENANTS[-1]
@@ -37,5 +37,8 @@ def run(settings: Settings) -> Found:
 
 
 EXPERIMENT = Experiment(
-    summary="isolation and elasticity of shares", evidence=Evidence.MEASURED, run=run
+    summary="isolation and elasticity of shares",
+    evidence=Evidence.MEASURED,
+    run=run,
+    beside=Beside.NEVER,
 )

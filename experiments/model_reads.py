@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from experiments.benchmarked import measured
-from experiments.experiment import Evidence, Experiment, Found, Settings
+from experiments.experiment import Beside, Evidence, Experiment, Found, Settings
+
+WHOLE = ("--runs", "5")
+QUICK = ("--runs", "1", "--mib", "100")
 
 
 def run(settings: Settings) -> Found:
-    found = measured("model_reads", "--runs", "1" if settings.quick else "5")
+    found = measured("model_reads", *QUICK if settings.quick else WHOLE)
     settings.advance(1.0)
     return Found(figures=found.values)
 
@@ -16,4 +19,5 @@ EXPERIMENT = Experiment(
     summary="a model in a shared sandbox, and outside of it",
     evidence=Evidence.MEASURED,
     run=run,
+    beside=Beside.QUICK,
 )

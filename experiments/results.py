@@ -39,6 +39,11 @@ def _three(value: float | Interval) -> tuple[float, float, float]:
     return value, value, value
 
 
+def file_in(docs: Path) -> Path:
+    """The file of results below a folder of pages."""
+    return docs / "papers" / "results.json"
+
+
 def read(path: Path) -> dict[str, Kept]:
     """All kept results by experiment; none without the file."""
     if not path.exists():

@@ -13,7 +13,7 @@ from benchmarks.pictures import Curve, Picture
 from benchmarks.remote_gpu.search_curve import LENGTHS
 from experiments.benchmarked import Measured, measured
 from experiments.cost import CPU_S, GPU_S
-from experiments.experiment import Evidence, Experiment, Found, Settings
+from experiments.experiment import Beside, Evidence, Experiment, Found, Settings
 
 SPEED_UP = CPU_S / GPU_S
 #: Seconds of the longest query in the paper's Figure 5: alone, and with the remote device.
@@ -70,5 +70,8 @@ def _blastp(found: Measured) -> Mapping[str, Mapping[int, float]]:
 
 
 EXPERIMENT = Experiment(
-    summary="queries of growing length, from upload to result", evidence=Evidence.MEASURED, run=run
+    summary="queries of growing length, from upload to result",
+    evidence=Evidence.MEASURED,
+    run=run,
+    beside=Beside.QUICK,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.pictures import Curve, Picture
 from benchmarks.remote_gpu.batching import FUNCTIONS
 from experiments.benchmarked import measured
-from experiments.experiment import Evidence, Experiment, Found, Settings
+from experiments.experiment import Beside, Evidence, Experiment, Found, Settings
 
 
 def run(settings: Settings) -> Found:
@@ -31,4 +31,9 @@ def run(settings: Settings) -> Found:
     return Found(figures=figures, pictures=(picture,))
 
 
-EXPERIMENT = Experiment(summary="throughput of joined calls", evidence=Evidence.MEASURED, run=run)
+EXPERIMENT = Experiment(
+    summary="throughput of joined calls",
+    evidence=Evidence.MEASURED,
+    run=run,
+    beside=Beside.QUICK,
+)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from benchmarks.pictures import Curve, Picture
 from benchmarks.remote_gpu.sizes import BURNS_MS, CHUNKS, IMAGES, SIDES
 from experiments.benchmarked import measured
-from experiments.experiment import Evidence, Experiment, Found, Settings
+from experiments.experiment import Beside, Evidence, Experiment, Found, Settings
 
 #: A product on vAccel's FPGA takes about this long from the size on that its overheads are of: we
 #: compare at equal times, because a core here is a thousand times as fast.
@@ -79,5 +79,8 @@ def _pictures(values: Mapping[str, float]) -> tuple[Picture, ...]:
 
 
 EXPERIMENT = Experiment(
-    summary="what a leased call costs over its size", evidence=Evidence.MEASURED, run=run
+    summary="what a leased call costs over its size",
+    evidence=Evidence.MEASURED,
+    run=run,
+    beside=Beside.NEVER,
 )

@@ -36,7 +36,9 @@ class Interval:
 
 
 def number_text(value: float) -> str:
-    """A number with three significant digits or more, for tables."""
+    """A number with three significant digits or more, for tables; `∞` of a division by zero."""
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
     if value == int(value) and abs(value) < 1e9:
         return str(int(value))
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from benchmarks.pictures import Bars, Curve, Picture, draw
 from experiments import results
 from experiments.beyond import TRACES
-from experiments.experiment import Evidence, Found, Settings
+from experiments.experiment import Beside, Evidence, Found, Settings
 from experiments.page import ACCEPTED, OPEN, OUTSIDE, SHOWN, experiment_of, page, verdict
 from experiments.references import Quantity, papers
 from experiments.simulated import compared, run_of
@@ -21,7 +22,7 @@ from simulator.workloads.measures import Interval
 
 ROOT = Path(__file__).parents[3]
 LIBRARY = {"__init__", "__main__", "benchmarked", "experiment", "page", "references", "results"}
-LIBRARY |= {"simulated"}
+LIBRARY |= {"several", "simulated"}
 TINY = Settings(quick=True, seeds=1, length=0.05, workers=1)
 #: Every figure and table of the papers, by their numbers in them.
 FIGURES: Mapping[str, str] = {
@@ -74,6 +75,12 @@ def test_a_figure_has_an_experiment_or_says_why_not() -> None:
 def test_every_experiment_is_one_of_a_figure() -> None:
     modules = {file.stem for file in (ROOT / "experiments").glob("*.py")} - LIBRARY
     assert modules == set(EXPERIMENTS)
+
+
+def test_of_what_is_measured_only_the_loops_that_wait_always_have_neighbours() -> None:
+    measured = [one for one in EXPERIMENTS if experiment_of(one).evidence is Evidence.MEASURED]
+    waiting = {one for one in measured if experiment_of(one).beside is Beside.ALWAYS}
+    assert waiting == {"published_loop", "killed_loops"}
 
 
 @pytest.mark.parametrize("name", WITHOUT_PROGRAMS)
@@ -164,6 +171,12 @@ def test_the_page_shows_both_numbers_the_origin_and_the_mark() -> None:
     )
     assert "![cost of the longest query](papers/orchgpu-cost.svg)" in text
     assert "*measured*, `python -m experiments published_loop`: not run yet." in text
+
+
+def test_a_quotient_of_a_run_too_short_for_its_divisor_is_shown() -> None:
+    text = page(papers(), {"cost": kept(cpu_usd=math.inf, speed_up=-math.inf)})
+    assert "| 0.0184 USD | ∞ USD | 0.01835…0.01845 | **outside** |" in text
+    assert "| speed-up | 3.12 × | −∞ × | 3.11…3.13 | **outside** |" in text
 
 
 def test_results_are_kept_with_their_intervals(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -12,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import experiments.__main__ as command
-from experiments import results
+from experiments import results, several
+from experiments.several import Plan, Several, plan
 
 ROOT = Path(__file__).parents[3]
 
@@ -35,13 +37,13 @@ def test_a_run_that_was_stopped_continues(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["experiments", "--docs", str(tmp_path), "cost"])
     assert command.main() == 0
-    assert "[1/1] cost: 0 s" in capsys.readouterr().out
+    assert "cost: 0 s" in capsys.readouterr().out
     assert (tmp_path / "papers" / "orchgpu-cost.svg").exists()
     sys.argv.append("elastic_shares")
     assert command.main() == 0
     again = capsys.readouterr().out
     assert "cost: has a result of this commit" in again
-    assert "[1/1] elastic_shares: 0 s" in again
+    assert "elastic_shares: 0 s" in again
     text = (tmp_path / "papers.md").read_text()
     assert "| speed-up | 3.12 × | 3.12 × | 3.11…3.13 | accepted |" in text
     assert "| what the small one gains | 80 % | 80.1 % | >= 80 | accepted |" in text
@@ -58,25 +60,59 @@ def test_an_unknown_name_is_refused() -> None:
     assert "'005' is unknown; papers are 004, 000, 001, 002, 003, beyond; see --list" in done.stderr
 
 
-def test_simulations_run_beside_emulated_devices(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_is_measured_runs_alone_and_in_a_quick_run_what_computes() -> None:
+    names = ["search_curve", "killed_loops", "knix_shares", "hardless_phases", "thesis_worked"]
+    assert plan(names, quick=False) == Plan(
+        simulated=["thesis_worked"],
+        waiting=["killed_loops", "hardless_phases"],
+        alone=["search_curve", "knix_shares"],
+    )
+    assert plan(names, quick=True) == Plan(
+        simulated=["thesis_worked"],
+        waiting=["killed_loops", "hardless_phases", "search_curve"],
+        alone=["knix_shares"],
+    )
+
+
+def test_several_run_in_processes_of_their_own_and_their_results_are_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["experiments", "--quick", "--docs", str(tmp_path)])
-    monkeypatch.setattr(command, "NICE", 0)  # a loaded machine gives it no time otherwise
-    with command._beside(["cost", "thesis_worked"], command._options()) as ended:
-        assert ended == {}
-    assert set(ended) == {"cost", "thesis_worked"}
-    assert results.read(tmp_path / "papers/results.json") == ended
+    monkeypatch.setattr(several, "NICE", 0)  # a loaded machine gives it no time otherwise
+    planned = Plan(simulated=["thesis_worked"], waiting=["cost"], alone=["elastic_shares"])
+    run = Several(docs=tmp_path, words=["--quick"], total=3)
+    asyncio.run(run.run(planned))
+    assert run.failed == []
+    assert set(results.read(results.file_in(tmp_path))) == {
+        "cost",
+        "elastic_shares",
+        "thesis_worked",
+    }
     assert (tmp_path / "papers/orchgpu-cost.svg").exists()
     assert not (tmp_path / "papers.md").exists()
+    assert "[3/3] elastic_shares: " in capfd.readouterr().out
 
 
-def test_simulations_end_with_the_program_and_what_they_have_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_one_that_fails_is_named_with_its_last_line_and_the_others_run(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["experiments", "--docs", str(tmp_path)])
+    planned = Plan(simulated=[], waiting=["of_no_paper"], alone=["cost"])
+    run = Several(docs=tmp_path, words=[], total=2)
+    asyncio.run(run.run(planned))
+    assert run.failed == ["of_no_paper"]
+    assert "[1/2] of_no_paper: failed: 'of_no_paper' is unknown" in capfd.readouterr().err
+    assert set(results.read(results.file_in(tmp_path))) == {"cost"}
+
+
+def test_all_end_with_the_program(tmp_path: Path) -> None:
+    run = Several(docs=tmp_path, words=[], total=1)
+    planned = Plan(simulated=["thesis_sweeps"], waiting=[], alone=[])
+
+    async def ended_early() -> None:
+        async with asyncio.timeout(2):
+            await run.run(planned)
+
     began_s = time.monotonic()
-    with pytest.raises(SystemExit), command._beside(["thesis_sweeps"], command._options()):
-        raise SystemExit(143)
+    with pytest.raises(TimeoutError):
+        asyncio.run(ended_early())
     assert time.monotonic() - began_s < 60  # the sweeps take minutes
-    assert results.read(tmp_path / "papers/results.json") == {}
+    assert results.read(results.file_in(tmp_path)) == {}
