@@ -21,14 +21,14 @@ from experiments.page import experiment_of
 #: Of a simulation: it gets what the others leave.
 NICE = 10
 #: Experiments that mostly wait, at the same time.
-WAITING_AT_ONCE = 4
+WAITING_AT_ONCE = 3
 REDRAW_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Which experiments run beside which: simulations one after the other with all processors,
-    some of those that wait beside them, and the others alone after that."""
+    """Experiments by their neighbours: simulations one after the other with all processors, some
+    of those that wait beside them, and the others alone after that."""
 
     simulated: Sequence[str]
     waiting: Sequence[str]

@@ -44,7 +44,7 @@ PYTHON: dict[str, tuple[int, str]] = {
     "corekit/cli": (1_000, "one command-line kit: tables that fit, bars, times, settings"),
     "corekit/net": (150, "addresses, browsers, sources of connections"),
     "corekit/tracing": (350, "spans with derived ids, measured by other programs"),
-    "experiments": (1_800, "the papers' figures beside ours: one module an experiment"),
+    "experiments": (1_950, "the papers' figures beside ours: one module an experiment"),
     "fdl/*": (950, "the model of a definition, its reading and its problems"),
     "fdl/examples": (450, "scripts of the examples that users copy"),
     "fdl/graph": (550, "the workflow that storage paths draw"),
