@@ -5,9 +5,9 @@
 
 PAPER is a number of reference.yaml: `python -m experiments 004 000`. An experiment that has a
 result of this commit is left out (--again: not), so a run that was stopped continues; within a
-simulation, too, from the settings of it that --keep added to a file (of one commit). --quick takes
-a few minutes for all; its results are marked. Exit status 1: an experiment failed; the results of
-the others are kept.
+simulation, too, from the settings of it that --keep added to a file (of one commit). What two
+simulations have in common runs once. --quick takes a few minutes for all; its results are marked.
+Exit status 1: an experiment failed; the results of the others are kept.
 
 What mostly waits, emulated devices above all, runs at the same time; the simulations run beside
 it, at a low priority. What is measured runs alone after that; in a quick run only what compares
@@ -20,6 +20,7 @@ import argparse
 import asyncio
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,7 +34,7 @@ from experiments import results
 from experiments.experiment import QUICK, Settings
 from experiments.page import experiment_of, page
 from experiments.references import Paper, papers
-from experiments.several import Several, plan
+from experiments.several import FAILED, Several, plan
 
 DOCS = ROOT / "docs"
 
@@ -63,17 +64,19 @@ def _one(name: str, options: argparse.Namespace) -> list[str]:
     try:
         print(f"{name}: {_run(name, options):.0f} s", flush=True)
     except Exception as error:  # whatever a benchmark raises
-        print(f"{name}: failed: {error}", file=sys.stderr, flush=True)
+        print(f"{FAILED.format(name)}{error}", file=sys.stderr, flush=True)
         return [name]
     return []
 
 
 def _several(names: Sequence[str], options: argparse.Namespace) -> list[str]:
     """Run experiments in processes of their own; the names of those that failed."""
-    words = ["--workers", str(options.workers), *["--quick"] * options.quick]
-    words += ["--keep", str(options.keep.resolve())] if options.keep else []
-    run = Several(docs=options.docs, words=words, total=len(names))
-    asyncio.run(run.run(plan(names, quick=options.quick)))
+    with tempfile.TemporaryDirectory(prefix="experiments-") as folder:
+        keep = options.keep.resolve() if options.keep else Path(folder) / "simulations"
+        words = ["--workers", str(options.workers), "--keep", str(keep)]
+        words += ["--quick"] * options.quick
+        run = Several(docs=options.docs, words=words, total=len(names))
+        asyncio.run(run.run(plan(names, quick=options.quick)))
     return run.failed
 
 

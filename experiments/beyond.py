@@ -20,7 +20,7 @@ POLICIES = ("fifo", "balance", "sticky", "fair_sticky")
 #: Functions start as on AWS, events included (`docs/reference/local-cloud.md`, weather).
 START = Timing(median_s=0.45, spread=0.4)
 STARTED_LOADS = ("azure2019", "azure2021", "alibaba2023", "bursts")
-STARTED_POLICIES = ("fifo", "sticky", "fair_sticky")
+STARTED_POLICIES = ("fifo", "fair_sticky")
 #: Figures with leases ahead against those without, by short names.
 COMPARED = {
     "wait_p95_s": "p95",

@@ -23,6 +23,8 @@ NICE = 10
 #: Experiments that mostly wait, at the same time.
 WAITING_AT_ONCE = 3
 REDRAW_S = 1.0
+#: Before the reason, on standard error.
+FAILED = "{}: failed: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +66,7 @@ class Several:
 
         def draw() -> None:
             minutes = (time.monotonic() - began_s) / 60
-            bar.draw(self._done, f" in {minutes:.0f} min; {', '.join(self._running)}")
+            bar.draw(self._done, f", {minutes:.0f} min: {', '.join(self._running)}")
 
         async with _repeated(draw, REDRAW_S):
             waiting = iter(planned.waiting)  # each of some takes the next one
@@ -84,9 +86,8 @@ class Several:
             self._done += 1
             if error is not None:
                 self.failed.append(name)
-            outcome = f"{took_s:.0f} s" if error is None else f"failed: {error}"
-            line = f"[{self._done}/{self.total}] {name}: {outcome}"
-            bar.line(line, err=error is not None)
+            outcome = f"{name}: {took_s:.0f} s" if error is None else FAILED.format(name) + error
+            bar.line(f"[{self._done}/{self.total}] {outcome}", err=error is not None)
 
     async def _one(self, name: str, nice: int) -> str | None:
         """Run an experiment; returns why it failed."""
@@ -108,7 +109,7 @@ class Several:
         if process.returncode == 0:
             return None
         lines = errors.decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else f"exit status {process.returncode}"
+        return lines[-1].removeprefix(FAILED.format(name)) if lines else "nothing on its errors"
 
 
 def _add(folder: Path, docs: Path) -> None:

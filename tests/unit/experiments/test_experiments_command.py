@@ -92,14 +92,16 @@ def test_several_run_in_processes_of_their_own_and_their_results_are_added(
     assert "[3/3] elastic_shares: " in capfd.readouterr().out
 
 
-def test_one_that_fails_is_named_with_its_last_line_and_the_others_run(
+def test_one_that_fails_is_named_with_its_reason_and_the_others_run(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    planned = Plan(simulated=[], waiting=["of_no_paper"], alone=["cost"])
-    run = Several(docs=tmp_path, words=[], total=2)
+    planned = Plan(simulated=["thesis_policies"], waiting=["of_no_paper"], alone=["cost"])
+    run = Several(docs=tmp_path, words=["--keep", str(tmp_path)], total=3)  # a folder, no file
     asyncio.run(run.run(planned))
-    assert run.failed == ["of_no_paper"]
-    assert "[1/2] of_no_paper: failed: 'of_no_paper' is unknown" in capfd.readouterr().err
+    assert sorted(run.failed) == ["of_no_paper", "thesis_policies"]
+    errors = capfd.readouterr().err
+    assert "/3] of_no_paper: failed: 'of_no_paper' is unknown" in errors
+    assert "/3] thesis_policies: failed: [Errno 21] Is a directory" in errors
     assert set(results.read(results.file_in(tmp_path))) == {"cost"}
 
 
