@@ -130,10 +130,14 @@ def row(figure: dict[str, Any]) -> list[str]:
 
 
 def commit() -> str:
-    """The checked-out commit, with `+` where the tree differs from it; "" outside git."""
+    """The checked-out commit, with `+` where the tree differs from it; "" outside git.
+
+    Pages do not count: a run writes its first figures before the last ones are measured.
+    """
     try:
         head = _git("rev-parse", "--short=12", "HEAD")
-        return head + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
+        changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":!docs")
+        return f"{head}+" if changed else head
     except (OSError, subprocess.CalledProcessError):
         return ""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import __main__ as page
-from benchmarks import kaas
+from benchmarks import kaas, report
 from benchmarks.hardless.__main__ import NOTE as HARDLESS_NOTE
 
 DOCS = Path(__file__).parents[3] / "docs" / "reference/benchmarks.md"
@@ -51,3 +52,23 @@ def test_no_section_has_prose_of_its_own() -> None:
     for name, section in page._sections(DOCS).items():
         below = section.rpartition("|\n")[2].split("\n\n")
         assert name in noted or all("skipped" in one for one in below if one.strip()), name
+
+
+def test_a_commit_whose_pages_alone_differ_is_named_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "ROOT", tmp_path)
+    assert report.commit() == ""
+    program, written = tmp_path / "program.py", tmp_path / "docs" / "page.md"
+    written.parent.mkdir()
+    for path in (program, written):
+        path.write_text("first\n")
+    me = ("-c", "user.name=me", "-c", "user.email=me@example.org")
+    for words in (("init", "-q"), ("add", "-A"), (*me, "commit", "-qm", "first")):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    head = report.commit()
+    assert re.fullmatch("[0-9a-f]{12}", head)
+    written.write_text("second\n")
+    assert report.commit() == head
+    program.write_text("second\n")
+    assert report.commit() == f"{head}+"
