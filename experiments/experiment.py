@@ -59,7 +59,7 @@ class Settings:
 
 
 #: A few minutes for all experiments; a figure may be out of tolerance.
-QUICK = Settings(quick=True, seeds=2, length=0.1)
+QUICK = Settings(quick=True, seeds=2, length=0.06)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from experiments.benchmarked import measured
 from experiments.experiment import Beside, Evidence, Experiment, Found, Settings
 
 WHOLE = ("--runs", "5")
-QUICK = ("--runs", "1", "--mib", "100")
+QUICK = ("--runs", "1", "--mib", "50")
 
 
 def run(settings: Settings) -> Found:
