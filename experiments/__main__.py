@@ -9,9 +9,9 @@ simulation, too, from the settings of it that --keep added to a file (of one com
 simulations have in common runs once. --quick takes a few minutes for all; its results are marked.
 Exit status 1: an experiment failed; the results of the others are kept.
 
-What mostly waits, emulated devices above all, runs at the same time; the simulations run beside
-it, at a low priority. What is measured runs alone after that; in a quick run only what compares
-the time of processors does.
+Simulations run at a low priority beside what mostly waits, emulated devices above all; what is
+measured runs alone after that. In a quick run three that wait run at a time, and only what compares
+the time of processors runs alone.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from simulator.workloads.model import ANY_DEVICE, Run, Timing
 CLIENTS = (1, 2, 4, 5, 8, 16)
 #: Measured from the end of the warming up on, where requests are warm: hundreds of them. Where each
 #: is cold, there is one in a second, and the run has its whole length.
-WARM_S = 20.0
+WARM_S = 10.0
 #: Seconds of a warm request: of a device with several models, and of one with one; and requests per
 #: second of four and of five clients of a device with one. (`properties.json` of kaasBenchmarks)
 WORKLOADS = {

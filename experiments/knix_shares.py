@@ -14,7 +14,7 @@ METRICS = (
 
 
 def run(settings: Settings) -> Found:
-    found = measured("remote_gpu.sharing", "--seconds", "2" if settings.quick else "30")
+    found = measured("remote_gpu.sharing", "--seconds", "2" if settings.quick else "20")
     settings.advance(1.0)
     times = {n: found.values[f"time_ratio_{n}"] for n in TENANTS[1:]}
     few, many = TENANTS[1], TENANTS[-1]

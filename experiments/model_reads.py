@@ -5,7 +5,7 @@ from __future__ import annotations
 from experiments.benchmarked import measured
 from experiments.experiment import Beside, Evidence, Experiment, Found, Settings
 
-WHOLE = ("--runs", "5")
+WHOLE = ("--runs", "3")
 QUICK = ("--runs", "1", "--mib", "50")
 
 

@@ -21,7 +21,7 @@ THEIRS = ((10_000, CPU_S), (10_000, GPU_S))
 
 
 def run(settings: Settings) -> Found:
-    found = measured("remote_gpu.search_curve", "--runs", "1" if settings.quick else "4")
+    found = measured("remote_gpu.search_curve", "--runs", "1" if settings.quick else "3")
     settings.advance(1.0)
     ways_s = {n: found.values[f"way_ms_{n}"] / 1e3 for n in LENGTHS}
     ours_s = {n: found.values[f"whole_s_{n}"] for n in LENGTHS}

@@ -20,8 +20,9 @@ from experiments.page import experiment_of
 
 #: Of a simulation: it gets what the others leave.
 NICE = 10
-#: Experiments that mostly wait, at the same time.
-WAITING_AT_ONCE = 3
+#: Experiments that mostly wait, at the same time. In a whole run they end before the simulations,
+#: and each start of a local system is work that the others would measure.
+WAITING_AT_ONCE, WAITING_AT_ONCE_QUICK = 1, 3
 REDRAW_S = 1.0
 #: Before the reason, on standard error.
 FAILED = "{}: failed: "
@@ -35,6 +36,7 @@ class Plan:
     simulated: Sequence[str]
     waiting: Sequence[str]
     alone: Sequence[str]
+    waiting_at_once: int
 
 
 def plan(names: Sequence[str], *, quick: bool) -> Plan:
@@ -46,6 +48,7 @@ def plan(names: Sequence[str], *, quick: bool) -> Plan:
         simulated=simulated,
         waiting=[name for name in beside if name not in simulated],
         alone=[name for name in names if name not in beside],
+        waiting_at_once=WAITING_AT_ONCE_QUICK if quick else WAITING_AT_ONCE,
     )
 
 
@@ -72,7 +75,7 @@ class Several:
             waiting = iter(planned.waiting)  # each of some takes the next one
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._in_turn(planned.simulated, bar, NICE))
-                for _ in range(WAITING_AT_ONCE):
+                for _ in range(planned.waiting_at_once):
                     group.create_task(self._in_turn(waiting, bar))
             await self._in_turn(planned.alone, bar)
         bar.clear()

@@ -9,7 +9,7 @@ from experiments.experiment import Beside, Evidence, Experiment, Found, Settings
 
 
 def run(settings: Settings) -> Found:
-    values = measured("remote_gpu.batching", "--seconds", "1" if settings.quick else "5").values
+    values = measured("remote_gpu.batching", "--seconds", "1" if settings.quick else "3").values
     settings.advance(1.0)
     alone = [(n, values[f"results_{n}"]) for n in FUNCTIONS]
     joined = [(n, values[f"results_{n}_joined"]) for n in FUNCTIONS]

@@ -8,7 +8,7 @@ from experiments.experiment import Evidence, Experiment, Found, Settings
 from simulator.workloads.measures import Interval, interval
 
 #: Seconds of arrivals.
-DURATION_S = 0.5
+DURATION_S = 0.4
 
 
 def run(settings: Settings) -> Found:

@@ -30,7 +30,7 @@ MANY_POLICIES = ("rr", "balance")
 #: occupancy kept (waits in execution times), and clients that share the same rate.
 FACTORS = (0.5, 2.0)
 CLIENTS = (4,)
-LONG_S, WARM_S = 2_000.0, 300.0
+LONG_S, WARM_S = 1_500.0, 300.0
 _WAIT = "wait_mean_s"
 
 Swept = Mapping[str, Mapping[float, Mapping[str, Interval]]]

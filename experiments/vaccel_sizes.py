@@ -15,7 +15,7 @@ SHORT_MS, LONG_MS = 2.0, 150.0
 
 
 def run(settings: Settings) -> Found:
-    values = measured("remote_gpu.sizes", "--rounds", "1" if settings.quick else "5").values
+    values = measured("remote_gpu.sizes", "--rounds", "1" if settings.quick else "3").values
     settings.advance(1.0)
     extra_us = [values[f"burn_extra_us_{ms}"] for ms in BURNS_MS]
     parts = [values[f"aes_mb_s_{n}"] / values[f"aes_in_place_mb_s_{n}"] for n in CHUNKS]

@@ -32,7 +32,7 @@ ROOMS = {
 
 #: Lines of Python by folder, with what they are for. `ROOM/*` are the modules beside the folders.
 PYTHON: dict[str, tuple[int, str]] = {
-    "benchmarks": (12_150, "every figure of the docs, beside its peer or limit"),
+    "benchmarks": (12_200, "every figure of the docs, beside its peer or limit"),
     "contract/*": (900, "envelope, result, keys and states between orchestrator and function"),
     "contract/aws": (
         250,
@@ -112,7 +112,7 @@ PYTHON: dict[str, tuple[int, str]] = {
         10_850,
         "both cores on a virtual clock, with faults, workloads and the papers' policies",
     ),
-    "tests": (132_400, "the guarantees"),
+    "tests": (132_500, "the guarantees"),
     "tools": (3_850, "generators of pages, pictures, checks"),
 }
 

@@ -66,11 +66,13 @@ def test_what_is_measured_runs_alone_and_in_a_quick_run_what_computes() -> None:
         simulated=["thesis_worked"],
         waiting=["killed_loops", "hardless_phases"],
         alone=["search_curve", "knix_shares"],
+        waiting_at_once=1,
     )
     assert plan(names, quick=True) == Plan(
         simulated=["thesis_worked"],
         waiting=["killed_loops", "hardless_phases", "search_curve"],
         alone=["knix_shares"],
+        waiting_at_once=3,
     )
 
 
@@ -78,7 +80,9 @@ def test_several_run_in_processes_of_their_own_and_their_results_are_added(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(several, "NICE", 0)  # a loaded machine gives it no time otherwise
-    planned = Plan(simulated=["thesis_worked"], waiting=["cost"], alone=["elastic_shares"])
+    planned = Plan(
+        simulated=["thesis_worked"], waiting=["cost"], alone=["elastic_shares"], waiting_at_once=2
+    )
     run = Several(docs=tmp_path, words=["--quick"], total=3)
     asyncio.run(run.run(planned))
     assert run.failed == []
@@ -95,7 +99,9 @@ def test_several_run_in_processes_of_their_own_and_their_results_are_added(
 def test_one_that_fails_is_named_with_its_reason_and_the_others_run(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    planned = Plan(simulated=["thesis_policies"], waiting=["of_no_paper"], alone=["cost"])
+    planned = Plan(
+        simulated=["thesis_policies"], waiting=["of_no_paper"], alone=["cost"], waiting_at_once=1
+    )
     run = Several(docs=tmp_path, words=["--keep", str(tmp_path)], total=3)  # a folder, no file
     asyncio.run(run.run(planned))
     assert sorted(run.failed) == ["of_no_paper", "thesis_policies"]
@@ -107,7 +113,7 @@ def test_one_that_fails_is_named_with_its_reason_and_the_others_run(
 
 def test_all_end_with_the_program(tmp_path: Path) -> None:
     run = Several(docs=tmp_path, words=[], total=1)
-    planned = Plan(simulated=["thesis_sweeps"], waiting=[], alone=[])
+    planned = Plan(simulated=["thesis_sweeps"], waiting=[], alone=[], waiting_at_once=1)
 
     async def ended_early() -> None:
         async with asyncio.timeout(2):
