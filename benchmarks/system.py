@@ -117,6 +117,7 @@ def local_system(*up: str) -> Iterator[System]:
         environment = {**os.environ, "ORCHGPU_HOME": folder}
         for name in [n for n in environment if n.startswith(("AWS_", "LOCALSTACK_"))]:
             del environment[name]
+        environment["OCL_ICD_VENDORS"] = "/nonexistent"  # the same devices on every machine
         try:
             orchgpu(environment, "up", "--detach", *up)
             system = json.loads((Path(folder) / "system.json").read_text())

@@ -15,7 +15,7 @@ from orchgpu.jobs.measures import latencies
 #: Uploads per second in P0, P1 and P2: the paper states those of its example alone (10, 20, 20),
 #: which would leave 13,600 jobs in the queue; these leave it time to empty.
 RATES_PER_S = (1.5, 3.5, 3.5)
-MINUTES, QUICK_MINUTES = (2.0, 10.0, 2.0), (0.1, 0.25, 0.1)
+MINUTES, QUICK_MINUTES = (2.0, 10.0, 2.0), (0.1, 0.2, 0.05)
 #: Factor of all times: the paper's 14 minutes take seven, for both runs fourteen.
 SCALE = 0.5
 COLD_MS = 5000.0
