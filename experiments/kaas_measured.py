@@ -9,7 +9,7 @@ METRICS = ("fall_exclusive", "change_shared_pct", "cold_4_exclusive", "cold_5_sh
 
 
 def run(settings: Settings) -> Found:
-    length = ("--seconds", "3", "--layers", "4") if settings.quick else ("--seconds", "20")
+    length = ("--seconds", "2", "--layers", "4") if settings.quick else ("--seconds", "20")
     found = measured("kaas", *length)
     settings.advance(1.0)
     return Found(figures=found.named({name: name for name in METRICS}))

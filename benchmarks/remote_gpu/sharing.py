@@ -41,8 +41,7 @@ from benchmarks.processes import workspace
 from benchmarks.remote_gpu.host import Host, processor_s
 from remote_gpu.host.workers.worker import private_bytes
 
-_LEAD_S = 1.0  #: an interpreter starts
-_EACH_LEAD_S = 0.3  #: a further one, on the same core
+_LEAD_S = 3.0  #: eight interpreters start on one core
 _TAIL_S = 0.3  #: for reading the clocks
 _POLL_S = 0.002  #: between two readings of the clocks of a tenant with a given work
 _LONGEST_S = 120.0  #: for the works of both tenants
@@ -108,7 +107,7 @@ class Shared:
 
 
 def shares(host: Host, tenants: int, core: int, seconds: float) -> Shared:
-    start_s = time.monotonic() + _LEAD_S + _EACH_LEAD_S * (tenants - 1)
+    start_s = time.monotonic() + _LEAD_S
     # a tenant that ends early would leave its share to the others: all run until the clocks are
     # read
     window = ("--start", str(start_s), "--end", str(start_s + seconds + _TAIL_S))
@@ -234,7 +233,7 @@ class Work:
 
 
 def elasticity(host: Host, cores: Sequence[int]) -> list[report.Figure]:
-    device, start_s = Device(host, cores[0]), time.monotonic() + _LEAD_S + _EACH_LEAD_S
+    device, start_s = Device(host, cores[0]), time.monotonic() + _LEAD_S
     small = Work(host, device, 10, cores[-1], start_s)
     large = Work(host, device, 90, cores[-1], start_s + LARGE_START_S)
     small.begin()
