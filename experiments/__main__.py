@@ -10,7 +10,7 @@ simulations have in common runs once. --quick takes a few minutes for all; its r
 Exit status 1: an experiment failed; the results of the others are kept.
 
 Simulations run at a low priority beside what mostly waits, emulated devices above all; what is
-measured runs alone after that. In a quick run two that wait run at a time, and only what compares
+measured runs alone after that. In a quick run three that wait run at a time, and only what compares
 the time of processors runs alone.
 """
 

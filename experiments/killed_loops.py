@@ -7,7 +7,7 @@ from experiments.experiment import Evidence, Experiment, Found, Settings
 
 
 def run(settings: Settings) -> Found:
-    seconds = "30" if settings.quick else "180"
+    seconds = "20" if settings.quick else "180"
     found = measured("killed_loops", "--seconds", seconds)
     settings.advance(1.0)
     return Found(figures=found.values)

@@ -22,7 +22,7 @@ from experiments.page import experiment_of
 NICE = 10
 #: Experiments that mostly wait, at the same time. In a whole run they end before the simulations,
 #: and each start of a local system is work that the others would measure.
-WAITING_AT_ONCE, WAITING_AT_ONCE_QUICK = 1, 2
+WAITING_AT_ONCE, WAITING_AT_ONCE_QUICK = 1, 3
 REDRAW_S = 1.0
 #: Before the reason, on standard error.
 FAILED = "{}: failed: "

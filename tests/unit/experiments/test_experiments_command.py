@@ -72,7 +72,7 @@ def test_what_is_measured_runs_alone_and_in_a_quick_run_what_computes() -> None:
         simulated=["thesis_worked"],
         waiting=["killed_loops", "hardless_phases", "search_curve"],
         alone=["knix_shares"],
-        waiting_at_once=2,
+        waiting_at_once=3,
     )
 
 
