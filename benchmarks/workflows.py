@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--chains", type=int, default=10, help="chains of each kind")
     parser.add_argument("--steps", type=int, default=5, help="of a chain")
     parser.add_argument("--parts", type=int, default=1000, help="of the fan-out")
-    parser.add_argument("--only", choices=("chains", "fan-out"))
+    parser.add_argument("--only", choices=("chains", "fan-out"), help="one of the two parts")
     options = parser.parse_args()
     figures: list[report.Figure] = []
     with local_system() as system:

@@ -75,7 +75,7 @@ def _several(names: Sequence[str], options: argparse.Namespace) -> list[str]:
         keep = options.keep.resolve() if options.keep else Path(folder) / "simulations"
         words = ["--workers", str(options.workers), "--keep", str(keep)]
         words += ["--quick"] * options.quick
-        run = Several(docs=options.docs, words=words, total=len(names))
+        run = Several(docs=options.docs, words=words)
         asyncio.run(run.run(plan(names, quick=options.quick)))
     return run.failed
 

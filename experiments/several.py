@@ -38,6 +38,11 @@ class Plan:
     alone: Sequence[str]
     waiting_at_once: int
 
+    @property
+    def total(self) -> int:
+        """The number of experiments."""
+        return len(self.simulated) + len(self.waiting) + len(self.alone)
+
 
 def plan(names: Sequence[str], *, quick: bool) -> Plan:
     """Each name once, in order; first, however, those that always wait, which do it longest."""
@@ -58,14 +63,13 @@ class Several:
 
     docs: Path
     words: Sequence[str]  #: of each one's command line
-    total: int
     failed: list[str] = field(default_factory=list)
     _running: list[str] = field(default_factory=list)
     _done: int = 0
 
     async def run(self, planned: Plan) -> None:
         """Run all; what fails is noted, and the others run."""
-        began_s, bar = time.monotonic(), Bar(self.total, quiet=False)
+        began_s, bar = time.monotonic(), Bar(planned.total, quiet=False)
 
         def draw() -> None:
             minutes = (time.monotonic() - began_s) / 60
@@ -90,7 +94,7 @@ class Several:
             if error is not None:
                 self.failed.append(name)
             outcome = f"{name}: {took_s:.0f} s" if error is None else FAILED.format(name) + error
-            bar.line(f"[{self._done}/{self.total}] {outcome}", err=error is not None)
+            bar.line(f"[{self._done}/{bar.total}] {outcome}", err=error is not None)
 
     async def _one(self, name: str, nice: int) -> str | None:
         """Run an experiment; returns why it failed."""

@@ -83,7 +83,7 @@ def test_several_run_in_processes_of_their_own_and_their_results_are_added(
     planned = Plan(
         simulated=["thesis_worked"], waiting=["cost"], alone=["elastic_shares"], waiting_at_once=2
     )
-    run = Several(docs=tmp_path, words=["--quick"], total=3)
+    run = Several(docs=tmp_path, words=["--quick"])
     asyncio.run(run.run(planned))
     assert run.failed == []
     assert set(results.read(results.file_in(tmp_path))) == {
@@ -102,7 +102,7 @@ def test_one_that_fails_is_named_with_its_reason_and_the_others_run(
     planned = Plan(
         simulated=["thesis_policies"], waiting=["of_no_paper"], alone=["cost"], waiting_at_once=1
     )
-    run = Several(docs=tmp_path, words=["--keep", str(tmp_path)], total=3)  # a folder, no file
+    run = Several(docs=tmp_path, words=["--keep", str(tmp_path)])  # a folder, no file
     asyncio.run(run.run(planned))
     assert sorted(run.failed) == ["of_no_paper", "thesis_policies"]
     errors = capfd.readouterr().err
@@ -112,7 +112,7 @@ def test_one_that_fails_is_named_with_its_reason_and_the_others_run(
 
 
 def test_all_end_with_the_program(tmp_path: Path) -> None:
-    run = Several(docs=tmp_path, words=[], total=1)
+    run = Several(docs=tmp_path, words=[])
     planned = Plan(simulated=["thesis_sweeps"], waiting=[], alone=[], waiting_at_once=1)
 
     async def ended_early() -> None:
