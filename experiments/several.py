@@ -8,11 +8,12 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.report import ROOT
+from corekit.aio.supervise import Nursery
 from corekit.cli.progress import Bar
 from experiments import results
 from experiments.experiment import Beside, Evidence
@@ -71,11 +72,14 @@ class Several:
         """Run all; what fails is noted, and the others run."""
         began_s, bar = time.monotonic(), Bar(planned.total, quiet=False)
 
-        def draw() -> None:
-            minutes = (time.monotonic() - began_s) / 60
-            bar.draw(self._done, f", {minutes:.0f} min: {', '.join(self._running)}")
+        async def redraw() -> None:
+            while True:
+                minutes = (time.monotonic() - began_s) / 60
+                bar.draw(self._done, f", {minutes:.0f} min: {', '.join(self._running)}")
+                await asyncio.sleep(REDRAW_S)
 
-        async with _repeated(draw, REDRAW_S):
+        async with Nursery("experiments") as nursery:
+            nursery.start_eternal(redraw(), "bar")
             waiting = iter(planned.waiting)  # each of some takes the next one
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._in_turn(planned.simulated, bar, NICE))
@@ -125,21 +129,3 @@ def _add(folder: Path, docs: Path) -> None:
     results.write(file, {**results.read(file), **found})
     for picture in folder.glob("papers/*.svg"):
         shutil.copy(picture, docs / "papers")
-
-
-@contextlib.asynccontextmanager
-async def _repeated(call: Callable[[], None], every_s: float) -> AsyncIterator[None]:
-    """Call it again and again, for the length of the block."""
-
-    async def repeat() -> None:
-        while True:
-            call()
-            await asyncio.sleep(every_s)
-
-    task = asyncio.create_task(repeat())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
